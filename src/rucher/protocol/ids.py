@@ -1,0 +1,48 @@
+"""128-bit ids, printed as 26 characters of Crockford base 32.
+
+A made id is a ULID (48 bits of milliseconds, 80 random bits), so that ids sort by time. A derived id is a hash of what
+it names, so that the same thing named twice has the same id. The ULID layout is that of https://github.com/ulid/spec.
+"""
+
+import hashlib
+import re
+
+ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_VALUES = {char: value for value, char in enumerate(ALPHABET)}
+_PATTERN = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
+_PAIRS = tuple(a + b for a in ALPHABET for b in ALPHABET)
+
+
+def encode(value: int) -> str:
+    """Print 128 bits as 26 characters."""
+    pairs = _PAIRS
+    return "".join(pairs[(value >> shift) & 1023] for shift in range(120, -1, -10))
+
+
+def decode(text: str) -> int:
+    """Read 26 characters back as 128 bits; raises ValueError for anything else."""
+    if not is_id(text):
+        raise ValueError(f"{text!r} is not an id: 26 characters of Crockford base 32 are expected")
+    value = 0
+    for char in text:
+        value = value * 32 + _VALUES[char]
+    return value
+
+
+def is_id(text: str) -> bool:
+    """Whether text has the form of an id."""
+    return _PATTERN.fullmatch(text) is not None
+
+
+def derived(*parts: str) -> str:
+    """The id that stands for these parts in this order; ("ab", "c") differs from ("a", "bc")."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        raw = part.encode()
+        digest.update(len(raw).to_bytes(4, "big") + raw)
+    return encode(int.from_bytes(digest.digest(), "big"))
+
+
+def ulid(now_us: int, randomness: bytes) -> str:
+    """A ULID from microseconds since the epoch and 10 random bytes."""
+    return encode(((now_us // 1000) & (2**48 - 1)) << 80 | int.from_bytes(randomness, "big"))

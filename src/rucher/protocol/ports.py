@@ -1,0 +1,152 @@
+"""The seams between packages: small Protocols, wired in `rucher.daemon`, checked by one conformance suite each."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from rucher.protocol.conversation import (
+    Conversation,
+    Effect,
+    ModelEvent,
+    ModelOptions,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+)
+from rucher.protocol.events import Draft, Event
+
+
+class Clock(Protocol):
+    """Time as an input."""
+
+    def now(self) -> int:
+        """Microseconds since the epoch, UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds from an arbitrary start; never goes back."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return once `seconds` have passed."""
+        ...
+
+
+class Entropy(Protocol):
+    """Randomness as an input."""
+
+    def bytes(self, count: int) -> bytes:
+        """`count` random bytes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What became of one draft: the committed event, and whether this append was the first with its id."""
+
+    event: Event
+    first: bool
+
+
+class Journal(Protocol):
+    """The one append-only log, and the views that are folded from it."""
+
+    async def append(self, *drafts: Draft) -> tuple[Appended, ...]:
+        """Commit all drafts, in order, in one transaction, and only then return.
+
+        Raises Fenced when a draft's run position is taken or belongs to another owner, Retryable when the store cannot
+        write just now (disk full, locked), BadInput for a body too large. Nothing of the unit is kept when it raises.
+        """
+        ...
+
+    async def read(self, after: int, limit: int, subject: str = "ev.>") -> Sequence[Event]:
+        """Up to `limit` events with a `seq` above `after` whose subject matches the pattern, in order."""
+        ...
+
+    async def trace(self, trace_id: str) -> Sequence[Event]:
+        """All events of a trace, in order."""
+        ...
+
+    async def event(self, event_id: str) -> Event | None:
+        """The event with this id."""
+        ...
+
+    async def grown(self, after: int) -> None:
+        """Return once the journal holds an event with a `seq` above `after`."""
+        ...
+
+
+class Model(Protocol):
+    """A language model behind one interface."""
+
+    name: str
+
+    def stream(
+        self, conversation: Conversation, tools: Sequence[ToolSpec], options: ModelOptions
+    ) -> AsyncIterator[ModelEvent]:
+        """One answer as events, ending with Finished.
+
+        Raises Retryable (overload, rate limit, broken stream, not started yet), Permanent (request refused, context too
+        long, unknown model, bad key).
+        """
+        ...
+
+
+class Tools(Protocol):
+    """Executes tool calls of one session somewhere safe."""
+
+    async def execute(self, call: ToolCall, spec: ToolSpec, key: str) -> ToolResult:
+        """Run the call, or return the result that `key` already has.
+
+        A tool that fails is a result with ok=False. Raises Uncertain when a call that must not run twice was interrupted,
+        Denied when the machine cannot sandbox it, Retryable when the place where tools run could not be started.
+        """
+        ...
+
+
+class Steps(Protocol):
+    """The journal of one run, as the engine sees it."""
+
+    async def perform(
+        self, kind: str, effect: Effect, request: Mapping[str, Any], act: Callable[[str], Awaitable[Mapping[str, Any]]]
+    ) -> Mapping[str, Any]:
+        """The result recorded for the next step of this run, or else of `act(key)`, which is then recorded.
+
+        Raises Diverged when the recorded step was for another request, Fenced when the run was taken over, Suspended
+        when it waits for the owner, and what `act` raises.
+        """
+        ...
+
+
+class DeliveryState(StrEnum):
+    """How far a delivery got."""
+
+    PENDING = "pending"
+    SENDING = "sending"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    UNCERTAIN = "uncertain"
+
+
+class Proof(StrEnum):
+    """A surface's answer to "did you send this already?"."""
+
+    DONE = "done"
+    NOT_DONE = "not_done"
+    UNKNOWN = "unknown"
+
+
+class Deliverer(Protocol):
+    """The outgoing half of a surface."""
+
+    async def deliver(self, event: Event, key: str) -> dict[str, Any]:
+        """Make the event's text visible to its group and return the surface's receipt.
+
+        Raises Retryable, Permanent, or Uncertain when it may have been sent.
+        """
+        ...
+
+    async def probe(self, event: Event, key: str) -> Proof:
+        """Whether the delivery under `key` was made."""
+        ...

@@ -1,0 +1,34 @@
+"""Ids keep their 128 bits, sort by time when made, and name the same thing the same way."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rucher.protocol.ids import decode, derived, encode, is_id, ulid
+
+
+@given(value=st.integers(0, 2**128 - 1))
+def test_printing_keeps_every_bit(value: int) -> None:
+    text = encode(value)
+    assert is_id(text)
+    assert decode(text) == value
+
+
+@given(a=st.integers(0, 2**128 - 1), b=st.integers(0, 2**128 - 1))
+def test_printed_ids_sort_like_their_bits(a: int, b: int) -> None:
+    assert (encode(a) < encode(b)) == (a < b)
+
+
+@given(parts=st.lists(st.text(), max_size=4), others=st.lists(st.text(), max_size=4))
+def test_different_parts_have_different_ids(parts: list[str], others: list[str]) -> None:
+    assert (derived(*parts) == derived(*others)) == (parts == others)
+
+
+def test_made_ids_sort_by_time() -> None:
+    assert ulid(1_000_000, bytes([255] * 10)) < ulid(1_001_000, bytes(10))
+
+
+@pytest.mark.parametrize("text", ["", "0" * 25, "0" * 27, "8" + "0" * 25, "I" * 26, "0" * 25 + "u", "é" * 26])
+def test_what_is_no_id_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not an id"):
+        decode(text)
