@@ -1,0 +1,260 @@
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rucher.protocol.events import Draft, Event, control_event
+from rucher.router.conditions import Condition
+from rucher.router.reload import RulesFile
+from rucher.router.router import Router
+from rucher.router.rules import Rules
+from tests.fakes.clock import ManualClock, settled, until
+from tests.fakes.journal import MemoryJournal
+from tests.unit.router.builders import HEAD, draft
+
+KNOWN = {"agent:scribe", "agent:other", "surface:cli"}
+FAN_OUT = '[[rule]]\nid = "fan"\nmatch = { text = "both" }\nto = ["agent:scribe", "agent:other"]\n'
+
+
+class World:
+    """A router on a journal in memory, and what it has recorded."""
+
+    def __init__(self, folder: Path, text: str = HEAD) -> None:
+        self.path = folder / "rules.toml"
+        self.path.write_text(text)
+        self.file = RulesFile(self.path, lambda: KNOWN)
+        self.journal = MemoryJournal()
+        self.clock = ManualClock()
+
+    def router(self, cursor: int = 0) -> Router:
+        return Router(self.journal, self.clock, self.file, "home", cursor)
+
+    def hops(self) -> list[tuple[str, str, str]]:
+        """Text of the event, rule and destination of each hop."""
+        texts = {event.id: event.body.get("text") for event in self.journal.events}
+        return [
+            (str(texts[made.body["event"]]), made.body["rule"], made.body["to"])
+            for made in self.journal.of_type("hop.made")
+        ]
+
+    def routed(self) -> int:
+        return len({one.body["event"] for kind in ("hop.made", "route.dropped") for one in self.journal.of_type(kind)})
+
+
+def during(router: Router, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Play the story while the router runs, then stop it."""
+
+    async def play() -> None:
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(router.run())
+            await story()
+            running.cancel()
+
+    asyncio.run(play())
+
+
+def test_every_event_gets_its_hops_in_its_own_trace(tmp_path: Path) -> None:
+    world = World(tmp_path, HEAD + FAN_OUT)
+
+    async def story() -> None:
+        await world.journal.append(draft("one", "1"), draft("both", "2"))
+        await until(lambda: world.routed() == 2)
+
+    during(world.router(), story)
+    assert world.hops() == [
+        ("one", "default", "agent:scribe"),
+        ("both", "fan", "agent:scribe"),
+        ("both", "fan", "agent:other"),
+    ]
+    first, made = world.journal.events[0], world.journal.of_type("hop.made")[0]
+    assert (made.trace_id, made.parent_id, made.principal) == (first.trace_id, first.id, "system:router")
+    assert made.body == {
+        "event": first.id,
+        "event_seq": first.seq,
+        "rule": "default",
+        "rules": world.file.current.version,
+        "to": "agent:scribe",
+    }
+
+
+def test_the_control_plane_s_own_events_are_never_routed(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    own = control_event(tenant="home", part="kernel", kind="message", key="k", trace_id="t", occurred_at=1)
+
+    async def story() -> None:
+        await world.journal.append(own, draft("one"))
+        await until(lambda: world.routed() == 1)
+        await settled()
+
+    during(world.router(), story)
+    assert world.hops() == [("one", "default", "agent:scribe")]
+
+
+def test_routing_again_makes_the_missing_hops_and_repeats_no_other(tmp_path: Path) -> None:
+    world = World(tmp_path, HEAD + FAN_OUT)
+
+    async def story() -> None:
+        await world.journal.append(draft("both"))
+        await until(lambda: world.routed() == 1)
+
+    during(world.router(), story)
+    partial = MemoryJournal()
+    complete = [replace(event) for event in world.journal.events]
+    asyncio.run(_copy(partial, [event for event in complete if event.body.get("to") != "agent:other"]))
+    world.journal = partial
+
+    async def again() -> None:
+        await until(lambda: len(world.hops()) == 2)
+        await settled()
+
+    during(world.router(cursor=0), again)
+    assert sorted(event.id for event in partial.events) == sorted(event.id for event in complete)
+
+
+async def _copy(journal: MemoryJournal, events: list[Event]) -> None:
+    fields = Draft.__dataclass_fields__
+    await journal.append(*(Draft(**{name: getattr(event, name) for name in fields}) for event in events))
+
+
+def test_a_restart_at_the_cursor_routes_only_what_is_new(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    async def story() -> None:
+        await world.journal.append(draft("old", "1"))
+        await world.journal.append(draft("new", "2"))
+        await until(lambda: world.routed() == 1)
+        await settled()
+
+    during(world.router(cursor=1), story)
+    assert world.hops() == [("new", "default", "agent:scribe")]
+
+
+def test_more_events_than_one_batch_holds_are_all_routed_in_order(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    async def story() -> None:
+        await world.journal.append(*(draft(str(number), str(number)) for number in range(1234)))
+        await until(lambda: world.routed() == 1234)
+
+    during(world.router(), story)
+    assert [text for text, _, _ in world.hops()] == [str(number) for number in range(1234)]
+
+
+def test_a_full_disk_delays_routing_and_loses_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    async def story() -> None:
+        await until(lambda: len(world.journal.of_type("rules.applied")) == 1)
+        await settled()
+        world.journal.full = True
+        world.journal.take(draft("one"))
+        for _ in range(12):
+            await settled()
+            world.clock.advance(30)
+        assert world.routed() == 0
+        world.journal.full = False
+        await settled()
+        world.clock.advance(30)
+        await until(lambda: world.routed() == 1)
+
+    during(world.router(), story)
+    assert max(world.clock.asked) == 30.0
+    assert world.hops() == [("one", "default", "agent:scribe")]
+
+
+def test_one_poisoned_event_is_dropped_with_its_reason_and_the_others_go_on(tmp_path: Path) -> None:
+    world = World(tmp_path, HEAD + FAN_OUT)
+
+    def poisoned(event: Event) -> bool:
+        if event.body["text"] == "poison":
+            raise RecursionError("too deep")
+        return False
+
+    (rule,) = world.file.current.rules
+    broken = replace(rule, match=(Condition("text", "x", poisoned),))
+    world.file._current = Rules("r", "", "v", "agent:scribe", (broken,), ())  # noqa: SLF001 - no rules text can poison
+
+    async def story() -> None:
+        await world.journal.append(draft("a", "1"), draft("poison", "2"), draft("b", "3"))
+        await until(lambda: world.routed() == 3)
+
+    during(world.router(), story)
+    assert [text for text, _, _ in world.hops()] == ["a", "b"]
+    (dropped,) = world.journal.of_type("route.dropped")
+    assert dropped.body["reason"] == "deciding failed: RecursionError: too deep"
+
+
+def test_a_changed_file_is_in_force_for_the_next_event_and_recorded_with_its_version(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    async def story() -> None:
+        await world.journal.append(draft("one", "1"))
+        await until(lambda: world.routed() == 1)
+        world.path.write_text(HEAD.replace("scribe", "other"))
+        await world.journal.append(draft("two", "2"))
+        await until(lambda: world.routed() == 2)
+
+    during(world.router(), story)
+    assert [to for _, _, to in world.hops()] == ["agent:scribe", "agent:other"]
+    first, second = world.journal.of_type("rules.applied")
+    assert second.body == {"version": world.file.current.version, "rules": 0}
+    versions = [made.body["rules"] for made in world.journal.of_type("hop.made")]
+    assert versions == [first.body["version"], second.body["version"]]
+    assert len({first.trace_id, second.trace_id, world.journal.of_type("message")[0].trace_id}) == 3
+
+
+def test_an_idle_router_sees_a_changed_file_within_a_second_of_its_clock(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    async def story() -> None:
+        await until(lambda: world.clock.sleeping == 1)
+        world.path.write_text("default = 3")
+        await settled()
+        assert not world.journal.of_type("rules.refused")
+        world.clock.advance(1.0)
+        await until(lambda: len(world.journal.of_type("rules.refused")) == 1)
+        for _ in range(5):
+            await until(lambda: world.clock.sleeping == 1)
+            world.clock.advance(1.0)
+
+    during(world.router(), story)
+    (refused,) = world.journal.of_type("rules.refused")
+    assert refused.body["reason"].endswith("rules.toml:1:1: default must be text in quotes")
+    assert world.file.current.default == "agent:scribe"
+
+
+def test_the_version_in_force_at_start_is_recorded_once_however_often_the_router_starts(tmp_path: Path) -> None:
+    world = World(tmp_path)
+
+    async def story() -> None:
+        await settled()
+
+    for _ in range(3):
+        during(world.router(), story)
+    assert len(world.journal.of_type("rules.applied")) == 1
+
+
+@pytest.mark.parametrize("stopped_after", [0, 1, 2, 3, 5, 8, 13, 21])
+def test_a_router_stopped_anywhere_and_started_again_gives_each_event_exactly_its_hops(
+    tmp_path: Path, stopped_after: int
+) -> None:
+    world = World(tmp_path, HEAD + FAN_OUT)
+
+    async def cut() -> None:
+        await world.journal.append(draft("both", "1"))
+        await settled(stopped_after)
+        await world.journal.append(draft("one", "2"), draft("both", "3"))
+        await settled(stopped_after)
+
+    async def whole() -> None:
+        await until(lambda: world.routed() == 3)
+
+    during(world.router(), cut)
+    done = max((one.body["event_seq"] for one in world.journal.of_type("hop.made")), default=0)
+    during(world.router(cursor=done), whole)
+    assert sorted(world.hops()) == sorted(
+        [("both", "fan", to) for to in ("agent:scribe", "agent:other")] * 2 + [("one", "default", "agent:scribe")]
+    )
