@@ -1,0 +1,175 @@
+"""What every deliverer must do, whatever its platform. A channel joins by an entry in CHANNELS."""
+
+import asyncio
+import json
+import multiprocessing
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from rucher.protocol.errors import Permanent
+from rucher.protocol.events import Event, Trust, committed, message
+from rucher.protocol.ports import Deliverer, Proof
+from rucher.surfaces.channels.cli import CliChannel
+
+
+class Peer(Protocol):
+    """The platform's side, as a person there sees it."""
+
+    def deliverer(self) -> Deliverer:
+        """A new adapter to this platform, as after a restart."""
+        ...
+
+    def visible(self, group: str) -> list[str]:
+        """The texts that the group shows, in order."""
+        ...
+
+    def cut_short(self, event: Event, key: str, kept: float) -> None:
+        """Leave what a kill in the middle of sending leaves: this share of it."""
+        ...
+
+
+class CliFolder:
+    """The folder of the surface cli, read as its users do: whole lines only."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def deliverer(self) -> Deliverer:
+        return CliChannel(self.folder)
+
+    def visible(self, group: str) -> list[str]:
+        file = self.folder / f"{group}.jsonl"
+        text = file.read_text() if file.exists() else ""
+        return [json.loads(line)["text"] for line in text.split("\n")[:-1]]
+
+    def cut_short(self, event: Event, key: str, kept: float) -> None:
+        elsewhere = CliFolder(self.folder / "elsewhere")
+        asyncio.run(elsewhere.deliverer().deliver(event, key))
+        (whole,) = elsewhere.folder.iterdir()
+        line = whole.read_bytes()
+        with (self.folder / whole.name).open("ab") as file:
+            file.write(line[: round(kept * (len(line) - 1))])
+        whole.unlink()
+
+
+CHANNELS: dict[str, Callable[[Path], Peer]] = {"cli": CliFolder}
+
+
+@pytest.fixture(params=sorted(CHANNELS))
+def peer(request: pytest.FixtureRequest, tmp_path: Path) -> Peer:
+    return CHANNELS[request.param](tmp_path)
+
+
+def answer(text: str = "hi", group: str = "main", surface: str = "cli") -> Event:
+    said = message(
+        tenant="home", source="agent", key=text, principal="agent:a", trust=Trust.AGENT, text=text, group=group,
+        occurred_at=1, addressed_to=f"group:{surface}:{group}",
+    )  # fmt: skip
+    return committed(said, 1, 2)
+
+
+def deliver(peer: Peer, event: Event, key: str) -> dict[str, Any]:
+    return asyncio.run(peer.deliverer().deliver(event, key))
+
+
+def probe(peer: Peer, event: Event, key: str) -> Proof:
+    return asyncio.run(peer.deliverer().probe(event, key))
+
+
+def test_what_was_delivered_is_visible_and_proven(peer: Peer) -> None:
+    assert json.dumps(deliver(peer, answer("hi"), "k1"))
+    assert peer.visible("main") == ["hi"]
+    assert probe(peer, answer("hi"), "k1") is Proof.DONE
+
+
+def test_what_was_not_delivered_is_never_said_to_be_done(peer: Peer) -> None:
+    assert probe(peer, answer(), "k1") is not Proof.DONE
+    deliver(peer, answer("other"), "k2")
+    for key in ("k1", "k", "k22", "2", "k2,", "other"):
+        assert probe(peer, answer(), key) is not Proof.DONE
+
+
+def test_delivered_twice_under_one_key_is_visible_once_where_the_surface_can_prove_it(peer: Peer) -> None:
+    first = deliver(peer, answer("hi"), "k1")
+    if probe(peer, answer("hi"), "k1") is Proof.DONE:
+        assert deliver(peer, answer("hi"), "k1") == first
+        assert peer.visible("main") == ["hi"]
+
+
+def test_one_text_under_two_keys_is_visible_twice_and_in_order(peer: Peer) -> None:
+    for number, text in enumerate(["one", "two", "one"]):
+        deliver(peer, answer(text), f"k{number}")
+    assert peer.visible("main") == ["one", "two", "one"]
+
+
+def test_each_group_sees_its_own(peer: Peer) -> None:
+    deliver(peer, answer("for a", "a"), "k1")
+    deliver(peer, answer("for b", "b"), "k2")
+    assert (peer.visible("a"), peer.visible("b")) == (["for a"], ["for b"])
+    assert probe(peer, answer("for b", "b"), "k1") is not Proof.DONE
+
+
+@pytest.mark.parametrize(
+    "text", ["two\nlines", '\u2028 \x00 \x7f é 🐝 \\ "', '{"key":"k9",', '\n{"key":"k9",', "x" * 300_000]
+)
+def test_any_text_arrives_as_it_is_and_proves_no_other_delivery(peer: Peer, text: str) -> None:
+    deliver(peer, answer(text), "k1")
+    assert peer.visible("main") == [text]
+    assert probe(peer, answer(text), "k9") is not Proof.DONE
+    assert probe(peer, answer(text), "k1") is Proof.DONE
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.01, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("before", [0, 2])
+def test_killed_in_the_middle_of_sending_it_is_not_done_and_the_next_attempt_is_whole(
+    peer: Peer, kept: float, before: int
+) -> None:
+    earlier = [f"earlier {number}" for number in range(before)]
+    for number, text in enumerate(earlier):
+        deliver(peer, answer(text), f"e{number}")
+    peer.cut_short(answer("hi"), "k1", kept)
+    assert peer.visible("main") == earlier
+    assert probe(peer, answer("hi"), "k1") is not Proof.DONE
+    deliver(peer, answer("hi"), "k1")
+    deliver(peer, answer("after"), "k2")
+    assert peer.visible("main") == [*earlier, "hi", "after"]
+
+
+def send_all(name: str, folder: Path, texts: list[str]) -> None:
+    peer = CHANNELS[name](folder)
+    for number, text in enumerate(texts):
+        deliver(peer, answer(text), f"k{number}")
+
+
+@pytest.mark.parametrize("name", sorted(CHANNELS))
+def test_a_process_killed_while_it_delivers_leaves_only_whole_messages_each_proven_or_not_done(
+    name: str, tmp_path: Path
+) -> None:
+    texts = [f"{number}: " + "x" * 5000 for number in range(100)]
+    peer = CHANNELS[name](tmp_path)
+    sender = multiprocessing.get_context("spawn").Process(target=send_all, args=(name, tmp_path, texts))
+    sender.start()
+    deadline = time.monotonic() + 30
+    while len(peer.visible("main")) < 5:
+        assert time.monotonic() < deadline
+    sender.kill()
+    sender.join()
+    arrived = len(peer.visible("main"))
+    assert arrived < len(texts)
+    for number, text in enumerate(texts):
+        proof = probe(peer, answer(text), f"k{number}")
+        assert proof is (Proof.DONE if number < arrived else Proof.NOT_DONE)
+        if proof is Proof.NOT_DONE:
+            deliver(peer, answer(text), f"k{number}")
+    assert peer.visible("main") == texts
+
+
+def test_an_event_without_a_group_is_refused_for_good(peer: Peer) -> None:
+    lost = replace(answer(), addressed_to=None, body={"text": "hi"})
+    with pytest.raises(Permanent):
+        deliver(peer, lost, "k1")
