@@ -1,0 +1,111 @@
+"""REST `/api/v1`: send a message, wait for its outcome, give the owner's word about an uncertain step, ask for health.
+
+Built by the daemon and served on a loopback port. Every call needs the instance's token: a fresh instance is closed.
+"""
+
+import asyncio
+import hmac
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from rucher import __version__
+from rucher.control.bells import Bells
+from rucher.control.outcomes import outcome
+from rucher.protocol.errors import BadInput, Denied, Retryable, RucherError
+from rucher.protocol.ports import Appended, Journal
+
+
+class MessageIn(BaseModel):
+    """A message that the owner sends from the command line."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str
+    agent: str | None = None
+    group: str = "default"
+    thread: str = ""
+    key: str | None = None
+
+
+class Verdict(BaseModel):
+    """The owner's word about a step that may or may not have happened."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    step: str
+    verdict: Annotated[str, Field(pattern="^(ran|not-run|failed)$")]
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the interface calls; wired by the daemon."""
+
+    instance: str
+    token: str
+    journal: Journal
+    bells: Bells
+    accept: Callable[[MessageIn], Awaitable[Appended]]
+    resolve: Callable[[str, Verdict], Awaitable[None]]
+
+
+LONGEST_WAIT_S = 55.0
+_STATUS = {BadInput: 422, Denied: 403, Retryable: 503}
+
+
+def build_app(services: Services) -> FastAPI:
+    """The application; it holds no state of its own."""
+    authenticated = Depends(_authenticator(services.token))
+    app = FastAPI(title="Rucher", version=__version__, docs_url=None, redoc_url=None, dependencies=[authenticated])
+
+    @app.exception_handler(RucherError)
+    async def refuse(_request: Request, error: RucherError) -> JSONResponse:
+        status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
+        return JSONResponse(
+            {"title": type(error).__name__, "detail": str(error)}, status, media_type="application/problem+json"
+        )
+
+    @app.post("/api/v1/messages", status_code=202)
+    async def send(message: MessageIn) -> dict[str, Any]:
+        appended = await services.accept(message)
+        event = appended.event
+        return {"event_id": event.id, "trace_id": event.trace_id, "seq": event.seq, "first": appended.first}
+
+    @app.get("/api/v1/messages/{event_id}/outcome")
+    async def wait(event_id: str, wait_s: float = LONGEST_WAIT_S) -> dict[str, Any]:
+        message = await services.journal.event(event_id)
+        if message is None:
+            raise BadInput(f"there is no event {event_id}; see `rucher events`")
+        try:
+            async with asyncio.timeout(min(wait_s, LONGEST_WAIT_S)):
+                with services.bells.watch(message.trace_id) as rung:
+                    while not (found := outcome(await services.journal.trace(message.trace_id), event_id)):
+                        await rung()
+        except TimeoutError:
+            return {"event_id": event_id, "trace_id": message.trace_id, "status": "pending", "answer": ""}
+        return asdict(found)
+
+    @app.post("/api/v1/runs/{run_id}/resolve", status_code=204)
+    async def resolve(run_id: str, verdict: Verdict) -> None:
+        await services.resolve(run_id, verdict)
+
+    @app.get("/api/v1/health")
+    async def health() -> dict[str, str]:
+        return {"instance": services.instance, "version": __version__, "state": "running"}
+
+    return app
+
+
+def _authenticator(token: str) -> Callable[[Request], Awaitable[None]]:
+    async def check(request: Request) -> None:
+        given = request.headers.get("authorization", "")
+        if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+            raise Denied(
+                "this needs the instance's token, which is in its file state/token; commands read it by themselves"
+            )
+
+    return check

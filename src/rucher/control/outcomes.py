@@ -1,0 +1,48 @@
+"""What became of a message, read off its trace: pure, and the same whether the daemon runs or not."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rucher.protocol.events import Event
+
+ENDINGS = {"answer": "answered", "failure": "failed", "question": "waiting"}
+"""What an agent may emit at the end of its turn, and the status it gives the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageOutcome:
+    """The answer to one message; `status` is answered, failed, waiting (on the owner), dropped, undelivered, stopped."""
+
+    event_id: str
+    trace_id: str
+    status: str
+    answer: str
+
+
+def outcome(trace: Sequence[Event], event_id: str) -> MessageOutcome | None:
+    """How the message ended, once that is known: its reply was delivered or failed to be, or nobody was there to reply."""
+    message = next((event for event in trace if event.id == event_id), None)
+    if message is None:
+        return None
+    replies = [event for event in trace if event.source == "agent" and event.body.get("in_reply_to") == event_id]
+    if replies:
+        status = _delivered_as(trace, replies[-1])
+        return MessageOutcome(event_id, message.trace_id, status, replies[-1].body["text"]) if status else None
+    hops = {event.id for event in trace if event.type == "hop.made" and event.body["event"] == event_id}
+    for event in trace:
+        if event.type == "route.dropped" and event.body["event"] == event_id:
+            return MessageOutcome(event_id, message.trace_id, "dropped", event.body["reason"])
+        if event.type in ("hop.failed", "session.stopped") and event.parent_id in hops:
+            return MessageOutcome(event_id, message.trace_id, "stopped", event.body["reason"])
+    return None
+
+
+def _delivered_as(trace: Sequence[Event], reply: Event) -> str | None:
+    """The message's status by its reply, or None while the reply is on its way."""
+    status = ENDINGS.get(reply.type, "answered")
+    hops = {event.id for event in trace if event.type == "hop.made" and event.body["event"] == reply.id}
+    dropped = any(event.type == "route.dropped" and event.body["event"] == reply.id for event in trace)
+    ends = {event.type for event in trace if event.body.get("hop") in hops}
+    if "delivery.delivered" in ends:
+        return status
+    return "undelivered" if dropped or ends & {"delivery.failed", "delivery.uncertain", "hop.failed"} else None

@@ -1,0 +1,1 @@
+"""Composition root: reads the settings, builds every part, wires the ports, supervises. Nothing below imports it."""

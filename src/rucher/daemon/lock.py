@@ -1,0 +1,46 @@
+"""The one-daemon rule: a file lock that the operating system drops when its holder dies, however it dies."""
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rucher.protocol.errors import BadInput
+
+
+@contextmanager
+def sole_daemon(path: Path) -> Iterator[None]:
+    """Hold the instance; raises BadInput naming the holder when another process does."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = holder_of(path) or "another process"
+            raise BadInput(f"a daemon runs on {path.parent.parent} already: {holder}; stop that one first") from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def holder_of(path: Path) -> str:
+    """Who holds the instance now, as `pid N on HOST`; empty when nobody does."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        told = os.pread(descriptor, 1000, 0)
+        facts = json.loads(told) if told else {"pid": "?", "host": "?"}
+        return f"pid {facts['pid']} on {facts['host']}"
+    finally:
+        os.close(descriptor)
+    return ""

@@ -1,0 +1,10 @@
+"""Which tools an agent is offered: those that its definition names, in the order that every prompt shows them."""
+
+from rucher.engine.tools.workspace import WORKSPACE_TOOLS
+from rucher.instance.agents import AgentFile
+from rucher.protocol.conversation import ToolSpec
+
+
+def offered(agent: AgentFile) -> tuple[ToolSpec, ...]:
+    """The declarations of the agent's tools."""
+    return tuple(spec for spec in WORKSPACE_TOOLS if spec.name in agent.tools)

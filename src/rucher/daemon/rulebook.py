@@ -1,0 +1,29 @@
+"""The rules of an instance at start: the generated ones it lacks are added, then the file is read and checked."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from rucher.protocol.errors import BadInput
+from rucher.router.generated import ensure_generated
+from rucher.router.reload import RulesFile
+
+SURFACES = ("cli",)
+
+
+def destinations(agents: Collection[str]) -> set[str]:
+    """Everything that a rule of this instance may name."""
+    return {f"agent:{name}" for name in agents} | {f"surface:{name}" for name in SURFACES}
+
+
+def open_rules(path: Path, agents: Collection[str]) -> RulesFile:
+    """The rules file, completed; raises BadInput, with the file as it was, when it cannot be used."""
+    try:
+        text = path.read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: the rules cannot be read ({error}); restore the file from a backup") from error
+    grown = ensure_generated(text, agents, SURFACES, path)
+    if grown != text:
+        temporary = path.with_suffix(".toml.new")
+        temporary.write_bytes(grown.encode())
+        temporary.replace(path)
+    return RulesFile(path, lambda: destinations(agents))

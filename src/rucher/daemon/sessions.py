@@ -1,0 +1,220 @@
+"""Sessions at work: messages are taken from each session's mailbox in order, and a run turns each into one answer.
+
+The agent half of the dispatcher's destinations. One session works on one message at a time, many sessions at once. A
+session whose files are damaged stops, says so, and goes on by itself once they are mended; the others never notice.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+
+from rucher.daemon.emissions import ending, question
+from rucher.daemon.mailboxes import Mailboxes
+from rucher.daemon.offers import offered
+from rucher.engine.context import EXCHANGES, assemble
+from rucher.engine.loop import Agent, Outcome, converse
+from rucher.instance.agents import AgentFile
+from rucher.journal.store import JournalStore
+from rucher.kernel.runs import Kernel, Run, RunSpec
+from rucher.mailbox.rows import InboundRow
+from rucher.protocol.conversation import Effect
+from rucher.protocol.errors import Corrupt, Diverged, Fenced, Permanent, Retryable, Suspended
+from rucher.protocol.events import Draft, Event, control_event
+from rucher.protocol.ids import derived
+from rucher.protocol.ports import Clock, Model, Tools
+from rucher.router.dispatch import Hop
+
+RETRY_S = 1.0
+"""Seconds before a session whose store or files failed it looks again."""
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Session:
+    session_id: str
+    agent: str
+    tenant: str
+    trace_id: str
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    working: bool = False
+    stopped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """What the sessions work with; wired by the daemon."""
+
+    store: JournalStore
+    kernel: Kernel
+    clock: Clock
+    mailboxes: Mailboxes
+    model: Model
+    tools: Callable[[str], Tools]
+    agents: Mapping[str, AgentFile]
+    concurrent_runs: int
+
+
+class Sessions:
+    """All sessions of an instance. `tasks` is the group that their work runs in."""
+
+    def __init__(self, workplace: Workplace, tasks: asyncio.TaskGroup) -> None:
+        self._at = workplace
+        self._tasks = tasks
+        self._sessions: dict[str, _Session] = {}
+        self._slots = asyncio.Semaphore(workplace.concurrent_runs)
+
+    async def resume(self) -> None:
+        """Wake every session that has accepted work which is not done."""
+        hops = await self._at.store.rows("hops.open", 0)
+        for session_id in {hop["session_id"] for hop in hops if hop["session_id"]}:
+            row = (await self._at.store.rows("session.get", session_id))[0]
+            self._wake(self._known(session_id, row["agent"], row["tenant"]))
+
+    async def accept(self, hop: Hop, event: Event) -> Mapping[str, Any]:
+        """Put the event into the mailbox of its session, and wake that session. Raises Permanent for an unknown agent."""
+        agent = hop.to.removeprefix("agent:")
+        if agent not in self._at.agents:
+            raise Permanent(f"there is no agent {agent!r}; see the folder kernel/agents")
+        room, thread = _room(event), str(event.body.get("thread", ""))
+        session = self._known(session_id(event.tenant, agent, room, thread), agent, event.tenant)
+        opened = {"session": session.session_id, "agent": agent, "group": room, "thread": thread}
+        await self._at.store.append(self._note(session, "session.opened", session.session_id, opened))
+        try:
+            await self._at.mailboxes.put_message(session.session_id, hop.id, _message(event), self._at.clock.now())
+        except (Corrupt, Retryable) as error:
+            await self._stop(session, error, parent=hop.id, trace_id=event.trace_id)
+        self._wake(session)
+        return {"session": session.session_id}
+
+    def nudge(self, session_id: str) -> None:
+        """Look at a session again, after its owner resolved what it waited for."""
+        if session := self._sessions.get(session_id):
+            self._wake(session)
+
+    def _known(self, session_id: str, agent: str, tenant: str) -> _Session:
+        fresh = _Session(session_id, agent, tenant, derived("trace", session_id))
+        return self._sessions.setdefault(session_id, fresh)
+
+    def _wake(self, session: _Session) -> None:
+        session.wake.set()
+        if not session.working:
+            session.working = True
+            self._tasks.create_task(self._work(session), name=f"session {session.session_id}")
+
+    async def _work(self, session: _Session) -> None:
+        try:
+            while session.wake.is_set():
+                session.wake.clear()
+                try:
+                    await self._drain(session)
+                except (Corrupt, Retryable, Fenced) as error:
+                    await self._stop(session, error)
+                    session.wake.set()
+                    await self._at.clock.sleep(RETRY_S)
+        finally:
+            session.working = False
+
+    async def _drain(self, session: _Session) -> None:
+        boxes, store = self._at.mailboxes, self._at.store
+        for hop in await store.rows("hops.of_session", session.session_id):
+            event = await store.event(hop["event_id"])
+            if event is not None:
+                await boxes.put_message(session.session_id, hop["hop_id"], _message(event), self._at.clock.now())
+        if session.stopped:
+            session.stopped = ""
+            restarted = {"session": session.session_id}
+            await store.append(self._note(session, "session.restarted", str(self._at.clock.now()), restarted))
+        for row in await boxes.pending_messages(session.session_id):
+            async with self._slots:
+                await self._answer(session, row)
+
+    async def _answer(self, session: _Session, row: InboundRow) -> None:
+        spec = RunSpec(
+            hop=row.key, session=session.session_id, agent=session.agent, model=self._at.model.name,
+            tenant=session.tenant, trace_id=row.body["trace"],
+        )  # fmt: skip
+        run = await self._at.kernel.open(spec)
+        if not run.finished and not run.waiting_for:
+            await self._turn(run, row)
+        if run.waiting_for:
+            asked = question(spec, row, run.waiting_for, run.position, run.waiting_reason, self._at.clock.now())
+            await self._at.store.append(asked)
+        elif run.finished:
+            await self._at.mailboxes.message_done(session.session_id, row.seq)
+
+    async def _turn(self, run: Run, row: InboundRow) -> None:
+        try:
+            outcome = await self._engage(run, row)
+        except Suspended:
+            return
+        except Diverged as error:
+            outcome = Outcome("failed", f"I could not go on after an interruption: {error}", f"diverged: {error}")
+        except (Corrupt, Retryable, Fenced):
+            raise
+        except Exception as error:  # one poisoned message must end visibly and never stop its session
+            log.exception("a run failed unexpectedly", run=run.spec.run_id)
+            outcome = Outcome(
+                "failed", f"I could not finish this: {error!r}. See state/daemon.log.", f"internal: {error!r}"
+            )
+        emission = ending(run.spec, row, outcome, self._at.clock.now())
+        await run.finish(outcome.state, outcome.reason, emission)
+
+    async def _engage(self, run: Run, row: InboundRow) -> Outcome:
+        at, definition = self._at, self._at.agents[run.spec.agent]
+
+        async def read_context(_key: str) -> Mapping[str, Any]:
+            rows = await at.store.rows("session.exchanges", run.spec.session, EXCHANGES)
+            return {"persona": definition.persona, "earlier": [dict(each) for each in reversed(rows)]}
+
+        context = await run.perform("checkpoint", Effect.READ, {"read": "context"}, read_context)
+        conversation = assemble(context["persona"], context["earlier"], row.body["text"])
+        agent = Agent(at.model, at.tools(run.spec.session), offered(definition), run, at.clock)
+        return await converse(agent, conversation)
+
+    async def _stop(self, session: _Session, error: Exception, parent: str | None = None, trace_id: str = "") -> None:
+        """Say once, in the journal, that the session cannot go on and why; in the log alone if the journal is what fails."""
+        reason = str(error)
+        if session.stopped == reason and parent is None:
+            return
+        session.stopped = reason
+        log.warning("a session stopped", session=session.session_id, reason=reason)
+        body = {"session": session.session_id, "reason": reason}
+        note = self._note(session, "session.stopped", f"{parent}:{self._at.clock.now()}", body, parent, trace_id)
+        try:
+            await self._at.store.append(note)
+        except Retryable as unwritten:
+            log.warning("the journal cannot be written", reason=str(unwritten))
+
+    def _note(
+        self,
+        session: _Session,
+        kind: str,
+        key: str,
+        body: Mapping[str, Any],
+        parent: str | None = None,
+        trace_id: str = "",
+    ) -> Draft:
+        return control_event(
+            tenant=session.tenant, part="session", kind=kind, key=f"{session.session_id}:{key}",
+            trace_id=trace_id or session.trace_id, parent_id=parent, occurred_at=self._at.clock.now(), body=body,
+        )  # fmt: skip
+
+
+def session_id(tenant: str, agent: str, room: str, thread: str) -> str:
+    """The session that is the crossing of this agent, this room (`surface:group`) and this thread."""
+    return derived("session", tenant, agent, room, thread)
+
+
+def _room(event: Event) -> str:
+    return f"{event.source}:{event.body.get('group', 'main')}"
+
+
+def _message(event: Event) -> Mapping[str, Any]:
+    return {
+        "event": event.id, "trace": event.trace_id, "from": event.principal, "trust": event.trust.word,
+        "text": str(event.body.get("text", "")), "room": _room(event), "thread": str(event.body.get("thread", "")),
+    }  # fmt: skip

@@ -1,0 +1,141 @@
+"""Settings of an instance: `rucher.toml`, and the few environment variables that Rucher knows, all read here.
+
+| variable           | meaning                                                             |
+|--------------------|---------------------------------------------------------------------|
+| `RUCHER_INSTANCE`  | the instance that commands speak to, instead of the current folder  |
+| `RUCHER_CACHE`     | where weights and the launch kit are kept, instead of the user's cache |
+| `RUCHER_WEIGHTS`   | a folder that holds the weights already, or shall                   |
+| the one named by `model.key_env` | the key of a model's endpoint                         |
+"""
+
+import os
+import sys
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+
+from rucher.instance.layout import CONFIG, Instance
+from rucher.protocol.errors import BadInput
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,60}$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class EmbeddedModelSettings(_Strict):
+    """The model that needs no key: its weights run on this machine."""
+
+    kind: Literal["embedded"] = "embedded"
+    name: Literal["qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"] = "qwen2.5-coder-1.5b"
+    path: str = ""
+
+
+class CompatibleModelSettings(_Strict):
+    """Any endpoint that speaks OpenAI's chat completions. `key_env` names the variable that holds its key."""
+
+    kind: Literal["compatible"]
+    name: Annotated[str, Field(min_length=1)]
+    base_url: Annotated[str, Field(pattern=r"^https?://")]
+    key_env: str = ""
+    tools: Literal["native", "constrained"] = "native"
+    context_tokens: Annotated[int, Field(ge=1024)] = 32_768
+
+
+class ScriptedModelSettings(_Strict):
+    """A model that follows a script, for tests and demonstrations."""
+
+    kind: Literal["scripted"]
+    script: str = "echo"
+
+
+ModelSettings = Annotated[
+    EmbeddedModelSettings | CompatibleModelSettings | ScriptedModelSettings, Field(discriminator="kind")
+]
+
+
+class InstanceSettings(_Strict):
+    """Who this instance is and whom it serves."""
+
+    name: Name
+    tenant: Name = "local"
+    owner: Name = "owner"
+
+
+class DaemonSettings(_Strict):
+    """How the daemon runs."""
+
+    port: Annotated[int, Field(ge=1, le=65535)] = 7474
+    concurrent_runs: Annotated[int, Field(ge=1, le=256)] = 16
+
+
+class Settings(_Strict):
+    """All of rucher.toml."""
+
+    instance: InstanceSettings
+    daemon: DaemonSettings = DaemonSettings()
+    model: ModelSettings = EmbeddedModelSettings()
+
+
+def find_instance(given: Path | None) -> Instance:
+    """The instance that is meant: the folder given, that of RUCHER_INSTANCE, or the nearest around the current folder."""
+    named = given or (Path(os.environ["RUCHER_INSTANCE"]) if os.environ.get("RUCHER_INSTANCE") else None)
+    if named is not None:
+        if (named / CONFIG).is_file():
+            return Instance(named.absolute())
+        raise BadInput(f"there is no instance at {named} (no {CONFIG} there); make one with `rucher new {named}`")
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / CONFIG).is_file():
+            return Instance(folder)
+    raise BadInput(
+        f"there is no instance in {here}; make one with `rucher new DIR`, or name one with `rucher --dir DIR ...`"
+    )
+
+
+def load_settings(instance: Instance) -> Settings:
+    """The instance's settings; raises BadInput naming the file, the place and the mend."""
+    path = instance.config
+    try:
+        return Settings.model_validate(tomllib.loads(path.read_text("utf-8")))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: {error}; mend it and try again") from error
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        raise BadInput(f"{path}: {where}: {fault['msg']}; mend it and try again") from error
+
+
+def model_key(settings: CompatibleModelSettings) -> SecretStr | None:
+    """The key of the endpoint, from the variable that the settings name; raises BadInput when that one is not set."""
+    if not settings.key_env:
+        return None
+    key = os.environ.get(settings.key_env, "")
+    if not key:
+        raise BadInput(
+            f"the model's key is not set: put it in the environment variable {settings.key_env} and start again"
+        )
+    return SecretStr(key)
+
+
+def cache_folder() -> Path:
+    """Where this user's downloads and the launch kit are kept."""
+    if given := os.environ.get("RUCHER_CACHE"):
+        return Path(given).absolute()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "rucher"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rucher"
+
+
+def weights_folder() -> Path:
+    """Where model weights are kept."""
+    given = os.environ.get("RUCHER_WEIGHTS")
+    return Path(given).absolute() if given else cache_folder() / "weights"
+
+
+def kit_folder() -> Path:
+    """Where launch kits are kept: for root, a folder that the tools' own user can reach too."""
+    return Path("/var/cache/rucher") if os.geteuid() == 0 else cache_folder() / "kits"
