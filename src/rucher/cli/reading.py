@@ -1,0 +1,57 @@
+"""Reads an instance's journal for a command, whether its daemon runs or not, and finds what an id begins."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rucher.daemon.settings import find_instance
+from rucher.journal.store import StoreReader, read_store
+from rucher.protocol.errors import BadInput
+
+R = TypeVar("R")
+_CONFUSED = str.maketrans("OIL", "011")
+
+
+def read(given: Path | None, work: Callable[[StoreReader], Awaitable[R]]) -> R:
+    """Do `work` with the journal of the instance that is meant; raises BadInput when there is none."""
+    instance = find_instance(given)
+
+    async def reading() -> R:
+        async with read_store(instance.journal) as store:
+            return await work(store)
+
+    return asyncio.run(reading())
+
+
+def spelled(given: str) -> str:
+    """An id, or its beginning, as a person may type it, in its own letters; raises BadInput for no id at all."""
+    text = given.strip().upper().translate(_CONFUSED)
+    if not text.isalnum() or not text.isascii():
+        raise BadInput(f"{given!r} is no id; ids are 26 letters and digits, or as many of them as make it unique")
+    return text
+
+
+async def find_trace(store: StoreReader, given: str) -> str:
+    """The id of the trace that begins so, or of the trace that the event with this id is in; raises BadInput."""
+    text = spelled(given)
+    traces = await store.traces_starting(text)
+    if len(traces) == 1:
+        return traces[0]
+    if traces:
+        raise BadInput(f"several traces begin with {text}; give more of the id")
+    event = await store.event(text)
+    if event is None:
+        raise BadInput(f"there is no trace and no event {text} in this journal; see `rucher events`")
+    return event.trace_id
+
+
+async def find_run(store: StoreReader, given: str) -> dict[str, Any]:
+    """The row of the run whose id begins so; raises BadInput."""
+    text = spelled(given)
+    rows = await store.rows("run.starting", text, text + "~")
+    if len(rows) == 1:
+        return dict(rows[0])
+    if rows:
+        raise BadInput(f"several runs begin with {text}; give more of the id")
+    raise BadInput(f"there is no run {text} in this journal; see `rucher runs`")

@@ -1,0 +1,22 @@
+"""`rucher run`: what an owner does to one run."""
+
+import click
+
+from rucher.cli.client import Daemon
+from rucher.daemon.settings import find_instance
+
+
+@click.group(name="run")
+def run() -> None:
+    """Act on one run."""
+
+
+@run.command(name="resolve")
+@click.argument("run_id")
+@click.argument("step")
+@click.argument("verdict", type=click.Choice(["ran", "not-run", "failed"]))
+@click.pass_context
+def resolve(context: click.Context, run_id: str, step: str, verdict: str) -> None:
+    """Say what became of STEP, which was interrupted: it ran, it did not (do it again), or it failed."""
+    Daemon(find_instance(context.obj)).call("POST", f"/runs/{run_id}/resolve", json={"step": step, "verdict": verdict})
+    click.echo(f"noted; the run goes on: rucher runs {run_id}")
