@@ -41,6 +41,9 @@ class _Session:
     trace_id: str
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     working: bool = False
+    opened: bool = False
+    filled: bool = False
+    """Whether every hop that it has accepted is known to be in its mailbox, which is a view and may be lost."""
     stopped: str = ""
 
 
@@ -81,8 +84,10 @@ class Sessions:
             raise Permanent(f"there is no agent {agent!r}; see the folder kernel/agents")
         room, thread = _room(event), str(event.body.get("thread", ""))
         session = self._known(session_id(event.tenant, agent, room, thread), agent, event.tenant)
-        opened = {"session": session.session_id, "agent": agent, "group": room, "thread": thread}
-        await self._at.store.append(self._note(session, "session.opened", session.session_id, opened))
+        if not session.opened:
+            opened = {"session": session.session_id, "agent": agent, "group": room, "thread": thread}
+            await self._at.store.append(self._note(session, "session.opened", session.session_id, opened))
+            session.opened = True
         try:
             await self._at.mailboxes.put_message(session.session_id, hop.id, _message(event), self._at.clock.now())
         except (Corrupt, Retryable) as error:
@@ -120,10 +125,9 @@ class Sessions:
 
     async def _drain(self, session: _Session) -> None:
         boxes, store = self._at.mailboxes, self._at.store
-        for hop in await store.rows("hops.of_session", session.session_id):
-            event = await store.event(hop["event_id"])
-            if event is not None:
-                await boxes.put_message(session.session_id, hop["hop_id"], _message(event), self._at.clock.now())
+        if not session.filled:
+            await self._fill(session)
+            session.filled = True
         if session.stopped:
             session.stopped = ""
             restarted = {"session": session.session_id}
@@ -131,6 +135,13 @@ class Sessions:
         for row in await boxes.pending_messages(session.session_id):
             async with self._slots:
                 await self._answer(session, row)
+
+    async def _fill(self, session: _Session) -> None:
+        for hop in await self._at.store.rows("hops.of_session", session.session_id):
+            event = await self._at.store.event(hop["event_id"])
+            if event is not None:
+                message, now = _message(event), self._at.clock.now()
+                await self._at.mailboxes.put_message(session.session_id, hop["hop_id"], message, now)
 
     async def _answer(self, session: _Session, row: InboundRow) -> None:
         spec = RunSpec(
@@ -178,6 +189,7 @@ class Sessions:
     async def _stop(self, session: _Session, error: Exception, parent: str | None = None, trace_id: str = "") -> None:
         """Say once, in the journal, that the session cannot go on and why; in the log alone if the journal is what fails."""
         reason = str(error)
+        session.filled = False
         if session.stopped == reason and parent is None:
             return
         session.stopped = reason

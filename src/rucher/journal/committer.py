@@ -27,10 +27,20 @@ class _Ticket(Generic[U, R]):
 
 
 class Committer(Generic[U, R]):
-    """The one writer thread of a store. `apply` commits a batch and returns a result or an error for each unit."""
+    """The one writer thread of a store.
 
-    def __init__(self, apply: Callable[[Sequence[U]], Sequence[R | Exception]], name: str) -> None:
+    `apply` commits a batch in that thread and returns a result or an error for each unit; `committed` is then told them
+    on the event loop, batch after batch in commit order, before any writer is.
+    """
+
+    def __init__(
+        self,
+        apply: Callable[[Sequence[U]], Sequence[R | Exception]],
+        committed: Callable[[Sequence[R | Exception]], None],
+        name: str,
+    ) -> None:
         self._apply = apply
+        self._committed = committed
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Semaphore(MAX_WAITING)
         self._arriving: list[_Ticket[U, R]] = []
@@ -71,7 +81,7 @@ class Committer(Generic[U, R]):
                 outcomes: Sequence[R | Exception] = self._apply([ticket.unit for ticket in batch])
             except Exception as error:  # noqa: BLE001 - the thread must outlive any batch; each writer learns the error
                 outcomes = [error] * len(batch)
-            self._loop.call_soon_threadsafe(_settle, batch, outcomes)
+            self._loop.call_soon_threadsafe(self._settle, batch, outcomes)
 
     def _next_batch(self) -> list[_Ticket[U, R]]:
         with self._signal:
@@ -80,12 +90,12 @@ class Committer(Generic[U, R]):
             batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
             return batch
 
-
-def _settle(batch: Sequence[_Ticket[U, R]], outcomes: Sequence[R | Exception]) -> None:
-    for ticket, outcome in zip(batch, outcomes, strict=True):
-        if ticket.future.cancelled():
-            continue
-        if isinstance(outcome, Exception):
-            ticket.future.set_exception(outcome)
-        else:
-            ticket.future.set_result(outcome)
+    def _settle(self, batch: Sequence[_Ticket[U, R]], outcomes: Sequence[R | Exception]) -> None:
+        self._committed(outcomes)
+        for ticket, outcome in zip(batch, outcomes, strict=True):
+            if ticket.future.cancelled():
+                continue
+            if isinstance(outcome, Exception):
+                ticket.future.set_exception(outcome)
+            else:
+                ticket.future.set_result(outcome)

@@ -8,7 +8,7 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +151,8 @@ class SqliteWriter:
             first = self._db.execute(_QUERIES["event.by_id"], (draft.id,)).fetchone()
             return Appended(event_of(first), first=False)
         self.head += 1
-        event = committed(draft, self.head, now)
+        # As a reader will find it: the caller's own objects may change later, and may be tuples where JSON has lists.
+        event = committed(replace(draft, body=json.loads(body)), self.head, now)
         self._fold(event)
         return Appended(event, first=True)
 

@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from rucher.journal.committer import Committer
 from rucher.journal.sqlite import Outcome, Seal, SqliteReader, SqliteWriter, Unit
+from rucher.journal.tail import Tail
 from rucher.protocol.errors import BadInput
 from rucher.protocol.events import Draft, Event
 from rucher.protocol.ports import Appended, Clock
@@ -113,24 +114,42 @@ class StoreReader:
 
 
 class JournalStore(StoreReader):
-    """A store that also writes. `head` is the highest committed seq."""
+    """A store that also writes."""
 
     def __init__(self, path: Path, writer: SqliteWriter) -> None:
         super().__init__(path)
         self._writer = writer
-        self._committer: Committer[Unit, Outcome] = Committer(writer.apply, "journal-write")
+        self._committer: Committer[Unit, Outcome] = Committer(writer.apply, self._committed, "journal-write")
         self._grown = asyncio.Event()
-        self.head = writer.head
+        self._tail = Tail(writer.head)
+
+    @property
+    def head(self) -> int:
+        """The highest committed seq."""
+        return self._tail.head
 
     async def append(self, *drafts: Draft) -> tuple[Appended, ...]:
         """Commit all drafts in one transaction; see the Journal port."""
-        appended = await self._committer.submit(drafts)
-        last = appended[-1].event.seq if appended else 0
-        if last > self.head:
-            self.head = last
-            self._grown.set()
-            self._grown = asyncio.Event()
-        return appended
+        return await self._committer.submit(drafts)
+
+    def _committed(self, outcomes: Sequence[Outcome | Exception]) -> None:
+        for outcome in outcomes:
+            if not isinstance(outcome, Exception):
+                self._tail.extend(each.event for each in outcome if each.first)
+        self._grown.set()
+        self._grown = asyncio.Event()
+
+    @override
+    async def read(self, after: int, limit: int, subject: str = "ev.>") -> Sequence[Event]:
+        """Up to `limit` events with a `seq` above `after` whose subject matches the pattern, in order."""
+        if subject == "ev.>" and (kept := self._tail.after(after, limit)) is not None:
+            return kept
+        return await super().read(after, limit, subject)
+
+    @override
+    async def event(self, event_id: str) -> Event | None:
+        """The event with this id."""
+        return self._tail.event(event_id) or await super().event(event_id)
 
     async def add_seal(self, seal: Seal) -> None:
         """Commit a seal."""

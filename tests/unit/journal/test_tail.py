@@ -1,0 +1,51 @@
+"""The tail in memory never tells anything else than the journal on disk."""
+
+import asyncio
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rucher.journal.store import StoreReader, open_store
+from rucher.journal.tail import KEPT, Tail
+from rucher.protocol.events import committed
+from tests.fakes.clock import ManualClock
+from tests.fakes.drafts import said
+
+EVENTS = [committed(said(str(seq)), seq, 0) for seq in range(1, 2 * KEPT)]
+
+
+@given(written=st.integers(0, len(EVENTS)), after=st.integers(0, len(EVENTS)), limit=st.integers(1, 700))
+def test_it_answers_like_the_whole_journal_or_says_that_it_cannot(written: int, after: int, limit: int) -> None:
+    tail = Tail(0)
+    tail.extend(EVENTS[:written])
+    found = tail.after(after, limit)
+    if found is None:
+        assert written - after > KEPT
+    else:
+        assert list(found) == EVENTS[:written][after : after + limit]
+
+
+def test_an_event_from_memory_equals_the_same_event_from_disk(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with open_store(tmp_path / "rucher.db", ManualClock()) as store:
+            given = said("a")
+            await store.append(said("a"), said("b"), given)
+            from_memory = await store.read(0, 10)
+            from_disk = await StoreReader.read(store, 0, 10)
+            assert list(from_memory) == list(from_disk)
+            assert len(from_disk) == 2
+            assert await store.event(given.id) == await StoreReader.event(store, given.id)
+
+    asyncio.run(check())
+
+
+def test_growth_is_seen_when_a_unit_ends_with_something_known(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with open_store(tmp_path / "rucher.db", ManualClock()) as store:
+            await store.append(said("known"))
+            await store.append(said("new"), said("known"))
+            await asyncio.wait_for(store.grown(1), 5)
+            assert store.head == 2
+
+    asyncio.run(check())
