@@ -15,6 +15,7 @@ from rucher.protocol.clock import SystemClock
 from rucher.protocol.conversation import ToolCall, ToolResult
 from rucher.sandbox.bubblewrap import Bubblewrap
 from rucher.sandbox.hands import SessionHands
+from rucher.sandbox.mailboxes import Mailboxes
 from rucher.sandbox.options import Interpreter
 from rucher.sandbox.patience import Patience
 from rucher.sandbox.pool import HandsPool
@@ -72,13 +73,20 @@ class Place:
 
     def during(self, act: Callable[[HandsPool], Awaitable[_T]], patience: Patience | None = None) -> _T:
         """Give `act` a pool of hands, and end all of it afterwards."""
+        return self.with_mailboxes(lambda pool, _: act(pool), patience)
+
+    def with_mailboxes(
+        self, act: Callable[[HandsPool, Mailboxes], Awaitable[_T]], patience: Patience | None = None
+    ) -> _T:
+        """Give `act` a pool of hands and the mailboxes that it shares with others."""
 
         async def run() -> _T:
-            pool = HandsPool(self.sessions, self.launcher, SystemClock(), patience or Patience())
-            try:
-                return await act(pool)
-            finally:
-                await pool.close()
+            with Mailboxes(self.sessions, self.launcher.options) as mailboxes:
+                pool = HandsPool(mailboxes, self.launcher, SystemClock(), patience or Patience())
+                try:
+                    return await act(pool, mailboxes)
+                finally:
+                    await pool.close()
 
         return asyncio.run(run())
 

@@ -11,6 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
+
+from rucher.instance.layout import Instance
+
 ECHO = """
 [[rule]]
 answer = "echo: {text}"
@@ -31,8 +35,20 @@ class Hive:
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
+    def instance(self) -> Instance:
+        """The files of the instance."""
+        return Instance(self.root)
+
+    @property
     def state(self) -> Path:
         return self.root / "state"
+
+    def post(self, path: str, body: bytes) -> httpx2.Response:
+        """What the daemon answers to these bytes, which no command would send."""
+        token = self.instance.token.read_text("ascii").strip()
+        headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+        url = f"http://127.0.0.1:{self.port}/api/v1/{path}"
+        return httpx2.post(url, content=body, headers=headers, timeout=PATIENCE_S, trust_env=False)
 
     def rucher(self, *arguments: str, here: bool = True, text: str | None = None) -> subprocess.CompletedProcess[str]:
         """The command line with these arguments, on this instance unless told otherwise."""
@@ -85,19 +101,31 @@ class Hive:
 
     def _end(self, number: signal.Signals) -> None:
         if self.process is not None:
-            self.process.send_signal(number)
-            self.process.wait(PATIENCE_S)
-            self.process = None
+            process, self.process = self.process, None
+            process.send_signal(number)
+            try:
+                process.wait(PATIENCE_S)
+            finally:
+                process.kill()
+                process.wait()
+
+
+@contextmanager
+def resting(folder: Path, script: str = ECHO) -> Iterator[Hive]:
+    """An instance that the test starts and ends as it likes; what is left of it is killed when the test leaves it."""
+    hive = Hive(folder, script)
+    try:
+        yield hive
+    finally:
+        hive.kill()
 
 
 @contextmanager
 def running(folder: Path, script: str = ECHO) -> Iterator[Hive]:
     """A started instance that is ended when the test leaves it."""
-    hive = Hive(folder, script)
-    hive.start()
-    try:
+    with resting(folder, script) as hive:
+        hive.start()
         yield hive
-    finally:
         hive.stop()
 
 

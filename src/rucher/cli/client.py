@@ -1,69 +1,145 @@
-"""Speaks to the running daemon of an instance over its loopback port, with the instance's token."""
+"""Speaks to the running daemon of an instance over its loopback port, with the instance's token.
 
+Called by commands. Whatever answers on that port, each call ends in time with a result or one line for a person.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx2
 
 from rucher.daemon.settings import load_settings
 from rucher.instance.layout import Instance
-from rucher.protocol.errors import BadInput, Denied, Retryable
+from rucher.instance.secrets import read_token
+from rucher.protocol.errors import BadInput, Retryable, RucherError, Uncertain
+from rucher.protocol.ids import is_id
 
 WAIT_S = 55.0
-"""Seconds that one call may take; a longer wait is several calls."""
+"""Seconds that one call waits for an outcome; a longer wait is several calls."""
+ANSWER_S = 30.0
+"""Seconds that the daemon may be silent, beyond what it was asked to wait."""
+MOST_DETAIL = 1000
+"""The longest explanation that is shown, in characters."""
+
+_FAILED = 500
+_BUSY = 503
+_REFUSED = frozenset({401, 403})
 
 
 class Daemon:
-    """The daemon of one instance, as commands see it."""
+    """The daemon of one instance, as commands see it. Raises BadInput when the instance cannot tell how to reach it."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
-        port = load_settings(instance).daemon.port
+        self._port = load_settings(instance).daemon.port
         self._client = httpx2.Client(
-            base_url=f"http://127.0.0.1:{port}/api/v1", timeout=WAIT_S + 10, trust_env=False,
-            headers={"authorization": f"Bearer {_token(instance)}"},
+            base_url=f"http://127.0.0.1:{self._port}/api/v1", trust_env=False,
+            headers={"authorization": f"Bearer {read_token(instance.token)}"},
         )  # fmt: skip
 
-    def call(self, method: str, path: str, json: Any = None, params: dict[str, Any] | None = None) -> Any:
-        """The answer's JSON, or None when there is none. Raises BadInput, Denied or Retryable with the daemon's own words."""
+    def __enter__(self) -> "Daemon":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def call(self, method: str, path: str, json: Any = None, wait_s: float | None = None) -> dict[str, Any]:
+        """The answer's JSON object, empty when there is none; the daemon is asked to wait up to `wait_s`, where given.
+
+        Raises BadInput when it was refused, Retryable when it may work later, and Uncertain when the daemon failed at it.
+        """
         try:
-            response = self._client.request(method, path, json=json, params=params)
+            response = self._client.request(
+                method, path, json=json, params={} if wait_s is None else {"wait_s": wait_s},
+                timeout=ANSWER_S + (wait_s or 0.0),
+            )  # fmt: skip
         except httpx2.ConnectError as error:
             raise BadInput(f"the daemon of {self._instance.root} is not running; start it with `rucher up`") from error
-        except httpx2.TransportError as error:
+        except httpx2.RequestError as error:
             raise Retryable(
                 f"the daemon stopped answering ({error}); what it accepted is kept, look with `rucher events`"
             ) from error
-        if response.is_success:
-            return response.json() if response.content else None
-        raise _refusal(response)
+        if not response.is_success:
+            raise self._refusal(response)
+        answer = _json(response) if response.content else {}
+        if not isinstance(answer, dict):
+            raise self._stranger(response)
+        return answer
+
+    def accept(self, message: Mapping[str, Any]) -> tuple[str, str]:
+        """Hand a message in; returns the ids of its event and its trace. Raises as `call` does."""
+        accepted = self.call("POST", "/messages", json=message)
+        match accepted:
+            case {"event_id": str(event_id), "trace_id": str(trace_id)} if is_id(event_id) and is_id(trace_id):
+                return event_id, trace_id
+            case _:
+                raise BadInput(self._strange("no ids"))
 
     def outcome(self, event_id: str, timeout_s: float) -> dict[str, Any]:
-        """The message's outcome; its status is `pending` when `timeout_s` went by first."""
+        """The message's outcome; its status is `pending` when `timeout_s` went by first. Raises as `call` does."""
         left = timeout_s
         while True:
             wait = min(left, WAIT_S)
-            found: dict[str, Any] = self.call("GET", f"/messages/{event_id}/outcome", params={"wait_s": wait})
+            found = self.call("GET", f"/messages/{event_id}/outcome", wait_s=wait)
+            if not {"status", "answer"} <= found.keys():
+                raise BadInput(self._strange("no outcome"))
             left -= wait
             if found["status"] != "pending" or left <= 0:
                 return found
 
+    def _refusal(self, response: httpx2.Response) -> RucherError:
+        detail = _detail(_json(response))
+        if response.status_code in _REFUSED:
+            return BadInput(
+                f"the daemon on port {self._port} does not take the token in {self._instance.token}: that file was "
+                "changed since the daemon started, or the port is another instance's; start the daemon again"
+            )
+        if response.status_code == _BUSY:
+            return Retryable(detail or "the daemon cannot do it now; try again")
+        if response.status_code >= _FAILED:
+            return Uncertain(
+                f"the daemon failed at this ({detail or response.status_code}): see the end of {self._instance.log}, "
+                "and what it accepted with `rucher events`"
+            )
+        return BadInput(detail) if detail else self._stranger(response)
 
-def _token(instance: Instance) -> str:
+    def _stranger(self, response: httpx2.Response) -> BadInput:
+        return BadInput(self._strange(str(response.status_code)))
+
+    def _strange(self, answered: str) -> str:
+        return (
+            f"the program on port {self._port} answered {answered}; it may not be this instance's daemon: "
+            f"stop it, or set another daemon.port in {self._instance.config}"
+        )
+
+
+def _json(response: httpx2.Response) -> Any:
     try:
-        return instance.token.read_text("ascii").strip()
-    except FileNotFoundError as error:
-        raise BadInput(f"{instance.root} has no token yet; start its daemon once with `rucher up`") from error
+        return response.json()
+    except (ValueError, RecursionError):
+        return None
 
 
-def _refusal(response: httpx2.Response) -> Exception:
-    try:
-        detail = response.json()["detail"]
-    except (ValueError, KeyError, TypeError):
-        detail = f"the program on this port answered {response.status_code}; it may not be this instance's daemon"
-    match response.status_code:
-        case 403:
-            return Denied(str(detail))
-        case 503:
-            return Retryable(str(detail))
+def _detail(answer: Any) -> str:
+    """What a refusal says, on one line; empty when it says nothing."""
+    match answer:
+        case {"detail": str(text)}:
+            return text[:MOST_DETAIL]
+        case {"detail": [*faults]}:
+            return "; ".join(filter(None, map(_fault, faults)))[:MOST_DETAIL]
         case _:
-            return BadInput(str(detail))
+            return ""
+
+
+def _fault(fault: Any) -> str:
+    match fault:
+        case {"loc": [_, *rest], "msg": str(text)}:
+            return f"{_field(rest)}: {text}"
+        case {"msg": str(text)}:
+            return text
+        case _:
+            return ""
+
+
+def _field(parts: Sequence[object]) -> str:
+    return ".".join(map(str, parts)) or "the request"

@@ -3,6 +3,7 @@
 It uses what a user would use: an instance made by `rucher new`, a daemon started by `rucher up`, `rucher send`.
 """
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -27,13 +28,14 @@ from rucher.daemon.seeding import seed_workspace
 from rucher.daemon.settings import EmbeddedModelSettings
 from rucher.instance.layout import Instance
 from rucher.journal.store import StoreReader
-from rucher.protocol.errors import BadInput, Permanent
+from rucher.protocol.errors import BadInput, Permanent, Retryable
 from rucher.protocol.events import Event
 
 QUESTION = "What is the code of the gate at the north apiary?"
 EXPECTED = "4417"
 SECOND_QUESTION = "Which batch of honey waits, and why?"
 READY_S = 60.0
+END_S = 20.0
 ANSWER_S = 600.0
 POLL_S = 0.05
 
@@ -67,7 +69,7 @@ def demo(*, keep: bool) -> None:
     _tell(instance, workspace, second["trace_id"])
     faults = _faults(first, answered, _trace(instance, second["trace_id"]))
     if not keep:
-        subprocess.run(["rm", "-rf", str(folder)], check=True)  # noqa: S607 - the user's own rm
+        shutil.rmtree(folder)
     if faults:
         raise Permanent("the demonstration failed: " + "; ".join(faults))
 
@@ -86,7 +88,7 @@ class _Running(Daemon):
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
                 self.call("GET", "/health")
-            except BadInput:
+            except (BadInput, Retryable):
                 time.sleep(POLL_S)
             else:
                 return
@@ -98,7 +100,10 @@ class _Running(Daemon):
 
     def end(self) -> None:
         self._process.send_signal(signal.SIGTERM)
-        self._process.wait()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
         self._output.close()
 
 

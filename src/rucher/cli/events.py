@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import click
 
-from rucher.cli.reading import read
+from rucher.cli.reading import LAST_SEQ, MOST_ROWS, read
 from rucher.cli.show import clean, document, event_row, iso, line, short_id, table
 from rucher.control.steps import short
 from rucher.journal.store import StoreReader
@@ -20,8 +20,10 @@ COLUMNS = ("SEQ", "RECORDED", "EVENT", "PRINCIPAL", "TRACE", "SAYS")
 @click.command(name="events")
 @click.option("--follow", "-f", is_flag=True, help="Go on printing what comes, until Ctrl-C.")
 @click.option("--subject", default="ev.>", metavar="PATTERN", help="Only these, as in ev.*.cli.message or ev.*.agent.>")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(min=1), help="The most to show.")
-@click.option("--after", type=click.IntRange(min=0), metavar="SEQ", help="Begin after this event, not at the newest.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, MOST_ROWS), help="The most to show.")
+@click.option(
+    "--after", type=click.IntRange(0, LAST_SEQ), metavar="SEQ", help="Begin after this event, not at the newest."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list; with --follow one object a line.")
 @click.pass_context
 def events(context: click.Context, *, follow: bool, subject: str, limit: int, after: int | None, as_json: bool) -> None:

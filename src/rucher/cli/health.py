@@ -127,7 +127,8 @@ def _counted(name: str, found: list[str], todo: str) -> Check:
 def _daemon(instance: Instance, settings: Settings) -> Check:
     port, holder = settings.daemon.port, holder_of(instance.lock)
     if holder:
-        answer = Daemon(instance).call("GET", "/health")
+        with Daemon(instance) as daemon:
+            answer = daemon.call("GET", "/health")
         return Check("daemon", OK, f"runs as {holder} on port {port}, version {answer['version']}")
     if is_free(port):
         return Check("daemon", OK, f"not running; port {port} is free")

@@ -10,7 +10,8 @@ from rucher.cli.show import clean, document
 from rucher.daemon.lock import sole_daemon
 from rucher.daemon.settings import find_instance
 from rucher.instance.layout import Instance
-from rucher.journal.seals import node_key, verify
+from rucher.instance.secrets import node_key
+from rucher.journal.seals import verify
 from rucher.journal.sqlite import SqliteWriter
 from rucher.protocol.clock import SystemClock, SystemEntropy
 from rucher.protocol.errors import BadInput
@@ -26,8 +27,9 @@ def journal() -> None:
 @click.pass_context
 def verified(context: click.Context, *, as_json: bool) -> None:
     """Check every event against the signed seals; exit 1 when one was changed, removed or put in."""
-    public = public_key(find_instance(context.obj))
-    found = read(context.obj, lambda store: store.call(lambda reader: verify(reader, public)))
+    instance = find_instance(context.obj)
+    public = public_key(instance)
+    found = read(context.obj, lambda store: store.call(lambda reader: verify(reader, public, instance.seal_head)))
     if as_json:
         document(asdict(found) | {"ok": not found.fault})
     elif found.fault:

@@ -12,7 +12,7 @@ import click
 from typing_extensions import override
 
 from rucher import __version__
-from rucher.protocol.errors import Retryable, RucherError
+from rucher.protocol.errors import BadInput, Retryable, RucherError
 
 COMMANDS = {
     "new": ("rucher.cli.new", "new", "Make a new instance in a folder."),
@@ -36,6 +36,17 @@ INTERRUPTED = 130
 
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called."""
+
+    @override
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for number, argument in enumerate(args, 1):
+            if not _is_unicode(argument):
+                shown = argument.encode("utf-8", "backslashreplace").decode()
+                raise BadInput(
+                    f"argument {number} is not UTF-8 text ({shown[:60]}); write it as UTF-8; a folder with such a name "
+                    "can be entered first"
+                )
+        return super().parse_args(ctx, args)
 
     @override
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -99,11 +110,20 @@ def main() -> None:
     sys.exit(_exit_code())
 
 
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _exit_code() -> int:
     try:
         code = cli.main(prog_name="rucher", standalone_mode=False)
-        sys.stdout.flush()
-    except click.Abort:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except click.ClickException as error:
         error.show()

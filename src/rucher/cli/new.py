@@ -13,7 +13,7 @@ from rucher.cli.show import clean
 from rucher.daemon.rulebook import SURFACES, destinations
 from rucher.daemon.settings import Settings, load_settings
 from rucher.instance.agents import load_agents
-from rucher.instance.create import KERNEL, MODELS, Contents, config_text, create
+from rucher.instance.create import KERNEL, MODELS, Contents, config_text, create, resolved
 from rucher.instance.layout import Instance
 from rucher.protocol.clock import SystemEntropy
 from rucher.protocol.errors import BadInput
@@ -78,7 +78,7 @@ def make(folder: Path, *, name: str, model: str, port: int | None) -> Instance:
 
 
 def _named_after(folder: Path) -> str:
-    name = re.sub(r"[^a-z0-9._-]+", "-", folder.resolve().name.lower()).strip("._-")
+    name = re.sub(r"[^a-z0-9._-]+", "-", resolved(folder).name.lower()).strip("._-")
     if not name:
         raise BadInput(f"{folder} gives no name for the instance; give one with --name")
     return name[:60]

@@ -10,6 +10,10 @@ from rucher.journal.store import StoreReader, read_store
 from rucher.protocol.errors import BadInput
 
 R = TypeVar("R")
+MOST_ROWS = 1_000_000
+"""The most that one list shows."""
+LAST_SEQ = 2**63 - 1
+"""The greatest number that the journal can hold."""
 _CONFUSED = str.maketrans("OIL", "011")
 
 

@@ -9,6 +9,7 @@ from rucher.daemon.rulebook import SURFACES, destinations
 from rucher.daemon.settings import find_instance
 from rucher.instance.agents import load_agents
 from rucher.instance.layout import Instance
+from rucher.instance.text import text_of
 from rucher.router.generated import ensure_generated
 from rucher.router.parse import parse
 from rucher.router.reload import RulesFile
@@ -31,7 +32,7 @@ def check(context: click.Context, file: Path | None) -> None:
     path = file or instance.rules
     taken = _taken(instance, path)
     click.echo(clean(f"{path}: good, {len(taken.rules)} rules, version {taken.short_version}"))
-    text = path.read_text("utf-8")
+    text = text_of(path, "put the rules file there")
     grown = ensure_generated(text, load_agents(instance.agents), SURFACES, path)
     if missing := len(parse(grown, path).rules) - len(taken.rules):
         click.echo(f"it lacks {missing} generated rules, which the daemon adds when it starts")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rucher.cli.reading import find_run, read
+from rucher.cli.reading import MOST_ROWS, find_run, read
 from rucher.cli.show import clean, document, iso, short_id, span, table, toned
 from rucher.control.steps import Step, short, steps_of
 from rucher.journal.store import StoreReader
@@ -19,7 +19,7 @@ COLUMNS = ("RUN", "STATE", "AGENT", "SESSION", "STEPS", "TOKENS", "AGE", "REASON
 
 @click.command(name="runs")
 @click.argument("run_id", required=False)
-@click.option("--limit", default=30, show_default=True, type=click.IntRange(min=1), help="The most to list.")
+@click.option("--limit", default=30, show_default=True, type=click.IntRange(1, MOST_ROWS), help="The most to list.")
 @click.option("--full", is_flag=True, help="With RUN_ID: show requests and results whole.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON list; with RUN_ID one object.")
 @click.pass_context

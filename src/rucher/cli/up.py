@@ -1,7 +1,5 @@
 """`rucher up`: run the instance's daemon in this terminal."""
 
-import asyncio
-
 import click
 
 from rucher.cli.progress import bar
@@ -17,4 +15,4 @@ def up(context: click.Context) -> None:
     from rucher.daemon.daemon import run_daemon
 
     with bar() as on_progress:
-        asyncio.run(run_daemon(instance, click.echo, on_progress))
+        run_daemon(instance, click.echo, on_progress)

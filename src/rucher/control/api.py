@@ -4,19 +4,22 @@ Built by the daemon and served on a loopback port. Every call needs the instance
 """
 
 import asyncio
-import hmac
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.types import ASGIApp
 
 from rucher import __version__
 from rucher.control.bells import Bells
+from rucher.control.gate import Gate
 from rucher.control.outcomes import outcome
 from rucher.protocol.errors import BadInput, Denied, Retryable, RucherError
+from rucher.protocol.events import DEFAULT_GROUP
 from rucher.protocol.ports import Appended, Journal
 
 
@@ -27,7 +30,7 @@ class MessageIn(BaseModel):
 
     text: str
     agent: str | None = None
-    group: str = "default"
+    group: str = DEFAULT_GROUP
     thread: str = ""
     key: str | None = None
 
@@ -57,10 +60,9 @@ LONGEST_WAIT_S = 55.0
 _STATUS = {BadInput: 422, Denied: 403, Retryable: 503}
 
 
-def build_app(services: Services) -> FastAPI:
-    """The application; it holds no state of its own."""
-    authenticated = Depends(_authenticator(services.token))
-    app = FastAPI(title="Rucher", version=__version__, docs_url=None, redoc_url=None, dependencies=[authenticated])
+def build_app(services: Services) -> ASGIApp:
+    """The application behind its gate; it holds no state of its own."""
+    app = FastAPI(title="Rucher", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
 
     @app.exception_handler(RucherError)
     async def refuse(_request: Request, error: RucherError) -> JSONResponse:
@@ -68,6 +70,13 @@ def build_app(services: Services) -> FastAPI:
         return JSONResponse(
             {"title": type(error).__name__, "detail": str(error)}, status, media_type="application/problem+json"
         )
+
+    @app.exception_handler(RequestValidationError)
+    async def misread(_request: Request, error: RequestValidationError) -> JSONResponse:
+        fault = error.errors()[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        detail = f"{where}: {fault['msg']}".encode("ascii", "backslashreplace").decode()
+        return JSONResponse({"title": "BadInput", "detail": detail}, 422, media_type="application/problem+json")
 
     @app.post("/api/v1/messages", status_code=202)
     async def send(message: MessageIn) -> dict[str, Any]:
@@ -97,15 +106,4 @@ def build_app(services: Services) -> FastAPI:
     async def health() -> dict[str, str]:
         return {"instance": services.instance, "version": __version__, "state": "running"}
 
-    return app
-
-
-def _authenticator(token: str) -> Callable[[Request], Awaitable[None]]:
-    async def check(request: Request) -> None:
-        given = request.headers.get("authorization", "")
-        if not hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
-            raise Denied(
-                "this needs the instance's token, which is in its file state/token; commands read it by themselves"
-            )
-
-    return check
+    return Gate(app, services.token)

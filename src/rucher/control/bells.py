@@ -4,8 +4,10 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
-from rucher.protocol.ports import Journal
+from rucher.protocol.backoff import surely
+from rucher.protocol.ports import Clock, Journal
 
 BATCH = 1000
 
@@ -13,8 +15,9 @@ BATCH = 1000
 class Bells:
     """Rings for every trace that grows, as long as `run` runs."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, clock: Clock) -> None:
         self._journal = journal
+        self._clock = clock
         self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
 
     @contextmanager
@@ -38,7 +41,8 @@ class Bells:
         """Read the journal from `after` on and ring, until cancelled."""
         while True:
             await self._journal.grown(after)
-            for event in await self._journal.read(after, BATCH):
+            events = await surely(self._clock, partial(self._journal.read, after, BATCH))
+            for event in events:
                 after = event.seq
                 for bell in self._waiting.get(event.trace_id, ()):
                     bell.set()

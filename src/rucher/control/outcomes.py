@@ -8,6 +8,9 @@ from rucher.protocol.events import Event
 ENDINGS = {"answer": "answered", "failure": "failed", "question": "waiting"}
 """What an agent may emit at the end of its turn, and the status it gives the message."""
 
+HOP_ENDINGS = {"hop.failed": "failed", "session.stopped": "stopped"}
+"""What may become of a message before any agent works on it: refused for good, or kept until its session is mended."""
+
 
 @dataclass(frozen=True, slots=True)
 class MessageOutcome:
@@ -32,8 +35,8 @@ def outcome(trace: Sequence[Event], event_id: str) -> MessageOutcome | None:
     for event in trace:
         if event.type == "route.dropped" and event.body["event"] == event_id:
             return MessageOutcome(event_id, message.trace_id, "dropped", event.body["reason"])
-        if event.type in ("hop.failed", "session.stopped") and event.parent_id in hops:
-            return MessageOutcome(event_id, message.trace_id, "stopped", event.body["reason"])
+        if event.type in HOP_ENDINGS and event.parent_id in hops:
+            return MessageOutcome(event_id, message.trace_id, HOP_ENDINGS[event.type], event.body["reason"])
     return None
 
 

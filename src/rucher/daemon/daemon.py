@@ -1,10 +1,11 @@
 """The daemon: builds every part of an instance, wires the ports and supervises, until it is told to stop.
 
-Started by `rucher up`. Settings, lock, port, agents and rules are checked before anything is written or woken, so that a
-refusal leaves nothing half-done.
+Started by `rucher up`. Settings, lock, port, agents, rules and secrets are checked before the journal is opened and anything
+is woken, so that a refusal leaves nothing half-done.
 """
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -15,8 +16,7 @@ from rucher.control.bells import Bells
 from rucher.daemon.hops import StoredHops
 from rucher.daemon.lock import sole_daemon
 from rucher.daemon.logs import write_logs_to
-from rucher.daemon.mailboxes import Mailboxes
-from rucher.daemon.models import open_model, warm_quietly
+from rucher.daemon.models import fetch_weights, open_model, warm_quietly
 from rucher.daemon.resolution import resolve
 from rucher.daemon.rulebook import open_rules
 from rucher.daemon.serve import listen, serve
@@ -26,11 +26,12 @@ from rucher.daemon.tools import open_hands
 from rucher.engine.weights import Progress
 from rucher.instance.agents import load_agents
 from rucher.instance.layout import Instance
-from rucher.instance.token import instance_token
-from rucher.journal.seals import Sealer, node_key
+from rucher.instance.secrets import instance_token, node_key
+from rucher.journal.seals import Sealer
 from rucher.journal.store import JournalStore, open_store
 from rucher.kernel.runs import Kernel
 from rucher.protocol.clock import SystemClock, SystemEntropy
+from rucher.protocol.errors import RucherError
 from rucher.protocol.events import Trust, control_event
 from rucher.protocol.ids import derived, ulid
 from rucher.protocol.ports import Appended
@@ -40,71 +41,97 @@ from rucher.surfaces.channels.cli import CliChannel
 from rucher.surfaces.delivery import Delivery
 from rucher.surfaces.ingress import IncomingMessage, Ingress
 
+PRIVATE = 0o077
+"""The umask of a daemon: what it writes is for its owner only, unless it says otherwise."""
+
 
 class _Stopped(Exception):
     """The daemon was told to stop; it ends the group of all its tasks."""
 
 
-async def run_daemon(instance: Instance, announce: Callable[[str], None], on_progress: Progress) -> None:
-    """Run the instance until SIGTERM or SIGINT; raises BadInput, with nothing changed, when it cannot run as it is."""
+def run_daemon(instance: Instance, announce: Callable[[str], None], on_progress: Progress) -> None:
+    """Run the instance until SIGTERM or SIGINT; raises BadInput, with nothing changed, when it cannot run as it is.
+
+    Blocks; an embedded model's weights are fetched before anything else is touched, and Ctrl-C ends that too.
+    """
     settings = load_settings(instance)
+    fetch_weights(settings.model, on_progress)
+    os.umask(PRIVATE)
+    with sole_daemon(instance.lock):
+        asyncio.run(_run(instance, settings, announce))
+
+
+async def _run(instance: Instance, settings: Settings, announce: Callable[[str], None]) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    with sole_daemon(instance.lock):
-        try:
-            await _supervise(instance, settings, stop, announce, on_progress)
-        except* _Stopped:
-            announce("stopped; what was accepted is kept and goes on at the next start")
+    try:
+        async with AsyncExitStack() as stack:
+            await _supervise(instance, settings, stack, stop, announce)
+    except BaseExceptionGroup as group:
+        fault = _first_fault(group)
+        if fault is not None:
+            raise fault from group
+        announce("stopped; what was accepted is kept and goes on at the next start")
 
 
 async def _supervise(
-    instance: Instance, settings: Settings, stop: asyncio.Event, announce: Callable[[str], None], on_progress: Progress
+    instance: Instance, settings: Settings, stack: AsyncExitStack, stop: asyncio.Event, announce: Callable[[str], None]
 ) -> None:
     clock, entropy = SystemClock(), SystemEntropy()
     tenant, port = settings.instance.tenant, settings.daemon.port
-    async with AsyncExitStack() as stack:
-        listener = stack.enter_context(listen(port, str(instance.config)))
-        agents = load_agents(instance.agents)
-        rules = open_rules(instance.rules, agents)
-        write_logs_to(instance.log)
-        store = await stack.enter_async_context(open_store(instance.journal, clock))
-        model = await stack.enter_async_context(open_model(settings.model, instance, on_progress))
-        mailboxes = stack.enter_context(Mailboxes(instance.sessions))
-        hands = await stack.enter_async_context(open_hands(instance, clock))
-        kernel, bells = Kernel(store, clock, entropy), Bells(store)
-        ingress = Ingress(store, clock, entropy, tenant, agents.keys)
-        delivery = Delivery(store, clock, {"cli": CliChannel(instance.surfaces / "cli")})
-        sealer = Sealer(store, node_key(instance.node_key, entropy), clock)
-        place = Workplace(
-            store, kernel, clock, mailboxes, model, hands.session, agents, settings.daemon.concurrent_runs
-        )
-        router = Router(store, clock, rules, tenant, await store.cursor("router"))
-        await _record_start(store, tenant, clock.now(), ulid(clock.now(), entropy.bytes(10)))
-        async with asyncio.TaskGroup() as tasks:
-            sessions = Sessions(place, tasks)
+    listener = stack.enter_context(listen(port, str(instance.config)))
+    agents = load_agents(instance.agents)
+    rules = open_rules(instance.rules, agents)
+    token, key = instance_token(instance.token, entropy), node_key(instance.node_key, entropy)
+    stack.callback(write_logs_to(instance.log))
+    store = await stack.enter_async_context(open_store(instance.journal, clock))
+    sealer = Sealer(store, key, instance.seal_head, clock)
+    stack.push_async_callback(sealer.seal)
+    model = await stack.enter_async_context(open_model(settings.model, instance))
+    hands = await stack.enter_async_context(open_hands(instance, clock))
+    kernel, bells = Kernel(store, clock, entropy), Bells(store, clock)
+    ingress = Ingress(store, clock, entropy, tenant, agents.keys)
+    delivery = Delivery(store, clock, {"cli": CliChannel(instance.surfaces / "cli")})
+    limit = settings.daemon.concurrent_runs
+    place = Workplace(store, kernel, clock, hands.mailboxes, model, hands.pool.session, agents, limit)
+    await _record_start(store, tenant, clock.now(), ulid(clock.now(), entropy.bytes(10)))
+    async with asyncio.TaskGroup() as tasks:
+        sessions = Sessions(place, tasks)
 
-            async def accept(message: MessageIn) -> Appended:
-                return await ingress.accept(_from_owner(message, settings.instance.owner))
+        async def accept(message: MessageIn) -> Appended:
+            return await ingress.accept(_from_owner(message, settings.instance.owner))
 
-            async def decide(run_id: str, verdict: Verdict) -> None:
-                sessions.nudge(await resolve(store, kernel, run_id, verdict.step, verdict.verdict))
+        async def decide(run_id: str, verdict: Verdict) -> None:
+            await sessions.wake(await resolve(store, kernel, run_id, verdict.step, verdict.verdict))
 
-            token = instance_token(instance.token, entropy)
-            app = build_app(Services(settings.instance.name, token, store, bells, accept, decide))
-            destinations: dict[str, Destination] = {"agent": sessions, "surface": delivery}
-            await sessions.resume()
-            tasks.create_task(
-                Dispatcher(store, clock, StoredHops(store), destinations, store.head).run(), name="dispatcher"
-            )
-            tasks.create_task(router.run(), name="router")
-            tasks.create_task(bells.run(store.head), name="bells")
-            tasks.create_task(sealer.run(), name="sealer")
-            tasks.create_task(hands.run(), name="idle hands")
-            tasks.create_task(serve(app, listener), name="http")
-            tasks.create_task(warm_quietly(model, agents[rules.current.default.removeprefix("agent:")]), name="warm")
-            tasks.create_task(_stopping(stop), name="stop")
-            announce(f"{settings.instance.name} is up on http://127.0.0.1:{port}; Ctrl-C stops it")
+        app = build_app(Services(settings.instance.name, token, store, bells, accept, decide))
+        destinations: dict[str, Destination] = {"agent": sessions, "surface": delivery}
+        await sessions.resume()
+        for work in (
+            Dispatcher(store, clock, StoredHops(store), destinations, store.head).run(),
+            Router(store, clock, rules, tenant, await store.cursor("router")).run(),
+            bells.run(store.head),
+            sealer.run(),
+            hands.pool.run(),
+            serve(app, listener),
+            warm_quietly(model, agents.get(rules.current.default.removeprefix("agent:"))),
+            _stopping(stop),
+        ):
+            tasks.create_task(work)
+        announce(f"{settings.instance.name} is up on http://127.0.0.1:{port}; Ctrl-C stops it")
+
+
+def _first_fault(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
+    """The first error of a group that is not the wish to stop, one of Rucher's own if there is one."""
+    _, rest = group.split(_Stopped)
+    if rest is None:
+        return None
+    ours = rest.subgroup(RucherError)
+    fault: BaseException = ours or rest
+    while isinstance(fault, BaseExceptionGroup):
+        fault = fault.exceptions[0]
+    return fault
 
 
 async def _stopping(stop: asyncio.Event) -> None:

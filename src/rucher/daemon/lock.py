@@ -3,12 +3,16 @@
 import fcntl
 import json
 import os
+import re
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from rucher.protocol.errors import BadInput
+
+LOOKS, LOOK_S = 5, 0.02
 
 
 @contextmanager
@@ -17,16 +21,26 @@ def sole_daemon(path: Path) -> Iterator[None]:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _locked(descriptor):
             holder = holder_of(path) or "another process"
-            raise BadInput(f"a daemon runs on {path.parent.parent} already: {holder}; stop that one first") from None
+            raise BadInput(f"a daemon runs on {path.parent.parent} already: {holder}; stop that one first")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    """Whether the lock is ours now; a command that only looks who holds it is waited for."""
+    for _ in range(LOOKS):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOOK_S)
+        else:
+            return True
+    return False
 
 
 def holder_of(path: Path) -> str:
@@ -38,9 +52,8 @@ def holder_of(path: Path) -> str:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        told = os.pread(descriptor, 1000, 0)
-        facts = json.loads(told) if told else {"pid": "?", "host": "?"}
-        return f"pid {facts['pid']} on {facts['host']}"
+        told = re.fullmatch(rb'\{"pid": (\d+), "host": "([^"\\]+)"\}', os.pread(descriptor, 1000, 0))
+        return f"pid {int(told[1])} on {ascii(told[2].decode())[1:-1]}" if told else "another process"
     finally:
         os.close(descriptor)
     return ""

@@ -1,9 +1,15 @@
-"""The daemon's own log: one JSON object a line in the instance, and warnings on the terminal it runs in as well."""
+"""The daemon's own log: one JSON object a line in the instance, and warnings on the terminal it runs in as well.
 
+Logging never raises: a full disk and a terminal that went away are exactly when something is worth logging.
+"""
+
+import contextlib
 import json
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 import structlog
 from structlog.typing import EventDict, WrappedLogger
@@ -12,9 +18,9 @@ from typing_extensions import override
 _SHOWN = frozenset({"warning", "error", "critical", "exception"})
 
 
-def write_logs_to(path: Path) -> None:
-    """Send everything that is logged, also by libraries, to `path`."""
-    file = path.open("a", encoding="utf-8", buffering=1)
+def write_logs_to(path: Path) -> Callable[[], None]:
+    """Send everything that is logged, also by libraries, to `path`; returns what closes it."""
+    file = path.open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
     structlog.configure(
         processors=[
             _show_warnings,
@@ -23,12 +29,27 @@ def write_logs_to(path: Path) -> None:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
         ],
-        logger_factory=structlog.WriteLoggerFactory(file),
+        logger_factory=lambda *_: _Lines(file),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(file)
     handler.setFormatter(_JsonLines())
+    logging.raiseExceptions = False
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    return file.close
+
+
+class _Lines:
+    """What structlog writes to, whatever the level."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def msg(self, message: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._file.write(message + "\n")
+
+    warning = error = exception = msg
 
 
 class _JsonLines(logging.Formatter):
@@ -47,5 +68,8 @@ class _JsonLines(logging.Formatter):
 def _show_warnings(_logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
     if method in _SHOWN:
         reason = f": {event['reason']}" if "reason" in event else ""
-        sys.stderr.write(f"{method}: {event['event']}{reason}\n")
+        line = f"{method}: {event['event']}{reason}"
+        shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in line)
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(shown + "\n")
     return event

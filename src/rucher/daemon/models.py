@@ -1,5 +1,6 @@
 """The model that the settings ask for, behind the Model port."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -43,29 +44,35 @@ def weights_of(settings: EmbeddedModelSettings, on_progress: Progress) -> Path:
     return ensure(TABLE[settings.name], weights_folder(), on_progress)
 
 
+def fetch_weights(settings: ModelSettings, on_progress: Progress) -> None:
+    """Have the weights on this machine before the daemon starts; raises Retryable or BadInput when they cannot be had."""
+    if isinstance(settings, EmbeddedModelSettings):
+        weights_of(settings, on_progress)
+
+
 @asynccontextmanager
-async def open_model(settings: ModelSettings, instance: Instance, on_progress: Progress) -> AsyncIterator[OpenModel]:
+async def open_model(settings: ModelSettings, instance: Instance) -> AsyncIterator[OpenModel]:
     """The model, closed when it is left. Raises BadInput when its key, script or weights cannot be had."""
-    model = _made(settings, instance, on_progress)
+    model = await asyncio.to_thread(_made, settings, instance)
     try:
         yield model
     finally:
         await model.close()
 
 
-async def warm_quietly(model: OpenModel, agent: AgentFile) -> None:
+async def warm_quietly(model: OpenModel, agent: AgentFile | None) -> None:
     """Load an embedded model before its first message comes, with what it will read first; other kinds need no warming."""
-    if isinstance(model, EmbeddedModel):
+    if isinstance(model, EmbeddedModel) and agent is not None:
         try:
             await model.warm(agent.persona, offered(agent))
         except (Retryable, Permanent) as error:
             log.warning("the embedded model is not ready; it is tried again at the first message", reason=str(error))
 
 
-def _made(settings: ModelSettings, instance: Instance, on_progress: Progress) -> OpenModel:
+def _made(settings: ModelSettings, instance: Instance) -> OpenModel:
     match settings:
         case EmbeddedModelSettings():
-            return EmbeddedModel(weights_of(settings, on_progress), instance.state / "model.log")
+            return EmbeddedModel(weights_of(settings, lambda *_: None), instance.state / "model.log")
         case CompatibleModelSettings():
             key, mode = model_key(settings), ToolMode(settings.tools)
             return ChatModel(settings.name, settings.base_url, key, mode, settings.context_tokens)

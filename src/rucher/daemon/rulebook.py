@@ -3,8 +3,9 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from rucher.protocol.errors import BadInput
+from rucher.instance.text import bytes_of
 from rucher.router.generated import ensure_generated
+from rucher.router.parse import decode
 from rucher.router.reload import RulesFile
 
 SURFACES = ("cli",)
@@ -17,10 +18,7 @@ def destinations(agents: Collection[str]) -> set[str]:
 
 def open_rules(path: Path, agents: Collection[str]) -> RulesFile:
     """The rules file, completed; raises BadInput, with the file as it was, when it cannot be used."""
-    try:
-        text = path.read_bytes().decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{path}: the rules cannot be read ({error}); restore the file from a backup") from error
+    text = decode(bytes_of(path, "put a backup of the file in its place"), path)
     grown = ensure_generated(text, agents, SURFACES, path)
     if grown != text:
         temporary = path.with_suffix(".toml.new")

@@ -18,8 +18,8 @@ def seed_workspace(instance: Instance, agent: str, room: str, texts: Mapping[str
 
 async def _seed(instance: Instance, agent: str, room: str, texts: Mapping[str, str]) -> Path:
     tenant = load_settings(instance).instance.tenant
-    async with open_hands(instance, SystemClock()) as pool:
-        hands = pool.session(session_id(tenant, agent, room, ""))
+    async with open_hands(instance, SystemClock()) as shared:
+        hands = shared.pool.session(session_id(tenant, agent, room, ""))
         workspace = await hands.workspace()
         for name, text in texts.items():
             path = workspace / name

@@ -1,17 +1,20 @@
 """The HTTP server inside the daemon: a loopback socket taken before anything else starts, and uvicorn on it."""
 
+import asyncio
 import contextlib
 import errno
 import socket
 from collections.abc import Iterator
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 from typing_extensions import override
 
 from rucher.protocol.errors import BadInput
 
 LOOPBACK = "127.0.0.1"
+FAREWELL_S = 1
+"""Seconds that a request may still take once the daemon stops."""
 
 
 def listen(port: int, config: str) -> socket.socket:
@@ -40,8 +43,16 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def serve(app: FastAPI, listener: socket.socket) -> None:
-    """Answer requests until cancelled."""
-    config = uvicorn.Config(app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=2)
+async def serve(app: ASGIApp, listener: socket.socket) -> None:
+    """Answer requests until cancelled; those under way then have a moment to end."""
+    config = uvicorn.Config(
+        app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=FAREWELL_S
+    )
     server = _Server(config)
-    await server.serve(sockets=[listener])
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await serving
+        raise

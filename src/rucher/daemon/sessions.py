@@ -12,23 +12,27 @@ from typing import Any
 import structlog
 
 from rucher.daemon.emissions import ending, question
-from rucher.daemon.mailboxes import Mailboxes
 from rucher.daemon.offers import offered
-from rucher.engine.context import EXCHANGES, assemble
+from rucher.engine.context import EXCHANGES, assemble, recent
 from rucher.engine.loop import Agent, Outcome, converse
 from rucher.instance.agents import AgentFile
 from rucher.journal.store import JournalStore
 from rucher.kernel.runs import Kernel, Run, RunSpec
 from rucher.mailbox.rows import InboundRow
+from rucher.protocol.backoff import waits
 from rucher.protocol.conversation import Effect
-from rucher.protocol.errors import Corrupt, Diverged, Fenced, Permanent, Retryable, Suspended
-from rucher.protocol.events import Draft, Event, control_event
+from rucher.protocol.errors import BadInput, Corrupt, Diverged, Fenced, Permanent, Retryable, RucherError, Suspended
+from rucher.protocol.events import DEFAULT_GROUP, Draft, Event, control_event
 from rucher.protocol.ids import derived
 from rucher.protocol.ports import Clock, Model, Tools
 from rucher.router.dispatch import Hop
+from rucher.router.reasons import reason as told
+from rucher.sandbox.mailboxes import Mailboxes
 
-RETRY_S = 1.0
-"""Seconds before a session whose store or files failed it looks again."""
+KEPT = 2000
+"""Sessions remembered at once; one that rests is found again in the store."""
+
+MESSAGE_FIELDS = frozenset({"event", "trace", "from", "trust", "text", "room", "thread"})
 
 log = structlog.get_logger()
 
@@ -45,6 +49,14 @@ class _Session:
     filled: bool = False
     """Whether every hop that it has accepted is known to be in its mailbox, which is a view and may be lost."""
     stopped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """The hop that something is about, and its trace."""
+
+    hop: str
+    trace_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +86,14 @@ class Sessions:
         """Wake every session that has accepted work which is not done."""
         hops = await self._at.store.rows("hops.open", 0)
         for session_id in {hop["session_id"] for hop in hops if hop["session_id"]}:
-            row = (await self._at.store.rows("session.get", session_id))[0]
-            self._wake(self._known(session_id, row["agent"], row["tenant"]))
+            await self.wake(session_id)
 
     async def accept(self, hop: Hop, event: Event) -> Mapping[str, Any]:
-        """Put the event into the mailbox of its session, and wake that session. Raises Permanent for an unknown agent."""
+        """Put the event into the mailbox of its session, and wake that session.
+
+        Raises Permanent for an unknown agent, and Retryable while the session's files cannot take it: the hop then stays
+        open and only this session's later hops wait behind it.
+        """
         agent = hop.to.removeprefix("agent:")
         if agent not in self._at.agents:
             raise Permanent(f"there is no agent {agent!r}; see the folder kernel/agents")
@@ -91,18 +106,25 @@ class Sessions:
         try:
             await self._at.mailboxes.put_message(session.session_id, hop.id, _message(event), self._at.clock.now())
         except (Corrupt, Retryable) as error:
-            await self._stop(session, error, parent=hop.id, trace_id=event.trace_id)
+            await self._stop(session, error, Cause(hop.id, event.trace_id))
+            raise Retryable(str(error)) from error
         self._wake(session)
         return {"session": session.session_id}
 
-    def nudge(self, session_id: str) -> None:
-        """Look at a session again, after its owner resolved what it waited for."""
-        if session := self._sessions.get(session_id):
-            self._wake(session)
+    async def wake(self, session_id: str) -> None:
+        """Look at a session, because it has work, or its owner resolved what it waited for."""
+        row = (await self._at.store.rows("session.get", session_id))[0]
+        self._wake(self._known(session_id, row["agent"], row["tenant"]))
 
     def _known(self, session_id: str, agent: str, tenant: str) -> _Session:
-        fresh = _Session(session_id, agent, tenant, derived("trace", session_id))
-        return self._sessions.setdefault(session_id, fresh)
+        session = self._sessions.pop(session_id, None) or _Session(
+            session_id, agent, tenant, derived("trace", session_id)
+        )
+        self._sessions[session_id] = session
+        if len(self._sessions) > KEPT:
+            resting = next((known for known, other in self._sessions.items() if not other.working), session_id)
+            del self._sessions[resting]
+        return session
 
     def _wake(self, session: _Session) -> None:
         session.wake.set()
@@ -111,30 +133,47 @@ class Sessions:
             self._tasks.create_task(self._work(session), name=f"session {session.session_id}")
 
     async def _work(self, session: _Session) -> None:
+        """Work until nothing is left. Whatever goes wrong stops this session only, and it looks again ever more slowly."""
+        pauses = waits()
         try:
             while session.wake.is_set():
                 session.wake.clear()
                 try:
                     await self._drain(session)
-                except (Corrupt, Retryable, Fenced) as error:
+                    pauses = waits()
+                except Exception as error:
+                    if not isinstance(error, RucherError):
+                        log.exception("a session failed unexpectedly", session=session.session_id)
                     await self._stop(session, error)
-                    session.wake.set()
-                    await self._at.clock.sleep(RETRY_S)
+                    await self._rest(session, next(pauses))
         finally:
             session.working = False
+
+    async def _rest(self, session: _Session, seconds: float) -> None:
+        """Wait, or until somebody wakes the session; then let it look again."""
+        either = [
+            asyncio.ensure_future(self._at.clock.sleep(seconds)),
+            asyncio.ensure_future(session.wake.wait()),
+        ]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in either:
+                each.cancel()
+        session.wake.set()
 
     async def _drain(self, session: _Session) -> None:
         boxes, store = self._at.mailboxes, self._at.store
         if not session.filled:
             await self._fill(session)
             session.filled = True
+        for row in await boxes.pending_messages(session.session_id):
+            async with self._slots:
+                await self._answer(session, row)
         if session.stopped:
             session.stopped = ""
             restarted = {"session": session.session_id}
             await store.append(self._note(session, "session.restarted", str(self._at.clock.now()), restarted))
-        for row in await boxes.pending_messages(session.session_id):
-            async with self._slots:
-                await self._answer(session, row)
 
     async def _fill(self, session: _Session) -> None:
         for hop in await self._at.store.rows("hops.of_session", session.session_id):
@@ -144,6 +183,11 @@ class Sessions:
                 await self._at.mailboxes.put_message(session.session_id, hop["hop_id"], message, now)
 
     async def _answer(self, session: _Session, row: InboundRow) -> None:
+        if set(row.body) != MESSAGE_FIELDS:
+            raise Corrupt(
+                f"session {session.session_id}: row {row.seq} of inbound.db is no message; stop the daemon and remove the "
+                "file, it is filled again from the journal"
+            )
         spec = RunSpec(
             hop=row.key, session=session.session_id, agent=session.agent, model=self._at.model.name,
             tenant=session.tenant, trace_id=row.body["trace"],
@@ -166,11 +210,18 @@ class Sessions:
             outcome = Outcome("failed", f"I could not go on after an interruption: {error}", f"diverged: {error}")
         except (Corrupt, Retryable, Fenced):
             raise
+        except BadInput as error:
+            outcome = Outcome("failed", f"I could not finish this: {error}", str(error))
         except Exception as error:  # one poisoned message must end visibly and never stop its session
             log.exception("a run failed unexpectedly", run=run.spec.run_id)
-            outcome = Outcome(
-                "failed", f"I could not finish this: {error!r}. See state/daemon.log.", f"internal: {error!r}"
-            )
+            outcome = Outcome("failed", f"I could not finish this: {told(error)} (see state/daemon.log)", told(error))
+        try:
+            await self._finish(run, row, outcome)
+        except BadInput as error:
+            refused = f"my answer could not be kept: {error}"
+            await self._finish(run, row, Outcome("failed", refused, str(error)))
+
+    async def _finish(self, run: Run, row: InboundRow, outcome: Outcome) -> None:
         emission = ending(run.spec, row, outcome, self._at.clock.now())
         await run.finish(outcome.state, outcome.reason, emission)
 
@@ -179,23 +230,28 @@ class Sessions:
 
         async def read_context(_key: str) -> Mapping[str, Any]:
             rows = await at.store.rows("session.exchanges", run.spec.session, EXCHANGES)
-            return {"persona": definition.persona, "earlier": [dict(each) for each in reversed(rows)]}
+            return {"persona": definition.persona, "earlier": recent(rows)}
 
         context = await run.perform("checkpoint", Effect.READ, {"read": "context"}, read_context)
         conversation = assemble(context["persona"], context["earlier"], row.body["text"])
         agent = Agent(at.model, at.tools(run.spec.session), offered(definition), run, at.clock)
         return await converse(agent, conversation)
 
-    async def _stop(self, session: _Session, error: Exception, parent: str | None = None, trace_id: str = "") -> None:
-        """Say once, in the journal, that the session cannot go on and why; in the log alone if the journal is what fails."""
-        reason = str(error)
+    async def _stop(self, session: _Session, error: Exception, cause: "Cause | None" = None) -> None:
+        """Say once, in the journal, that the session cannot go on and why; in the log alone if the journal is what fails.
+
+        With a cause it is said in that hop's trace, once a hop, so that whoever waits for its answer learns it.
+        """
+        reason = told(error)
         session.filled = False
-        if session.stopped == reason and parent is None:
+        if session.stopped == reason and cause is None:
             return
+        if session.stopped != reason:
+            log.warning("a session stopped", session=session.session_id, reason=reason)
         session.stopped = reason
-        log.warning("a session stopped", session=session.session_id, reason=reason)
         body = {"session": session.session_id, "reason": reason}
-        note = self._note(session, "session.stopped", f"{parent}:{self._at.clock.now()}", body, parent, trace_id)
+        key = cause.hop if cause else str(self._at.clock.now())
+        note = self._note(session, "session.stopped", key, body, cause)
         try:
             await self._at.store.append(note)
         except Retryable as unwritten:
@@ -207,12 +263,12 @@ class Sessions:
         kind: str,
         key: str,
         body: Mapping[str, Any],
-        parent: str | None = None,
-        trace_id: str = "",
+        cause: "Cause | None" = None,
     ) -> Draft:
         return control_event(
             tenant=session.tenant, part="session", kind=kind, key=f"{session.session_id}:{key}",
-            trace_id=trace_id or session.trace_id, parent_id=parent, occurred_at=self._at.clock.now(), body=body,
+            trace_id=cause.trace_id if cause else session.trace_id, parent_id=cause.hop if cause else None,
+            occurred_at=self._at.clock.now(), body=body,
         )  # fmt: skip
 
 
@@ -222,7 +278,7 @@ def session_id(tenant: str, agent: str, room: str, thread: str) -> str:
 
 
 def _room(event: Event) -> str:
-    return f"{event.source}:{event.body.get('group', 'main')}"
+    return f"{event.source}:{event.body.get('group', DEFAULT_GROUP)}"
 
 
 def _message(event: Event) -> Mapping[str, Any]:

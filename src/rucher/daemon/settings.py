@@ -17,8 +17,10 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from rucher.instance.layout import CONFIG, Instance
+from rucher.instance.text import text_of
 from rucher.protocol.errors import BadInput
 
+MEND = "mend it, or put a backup of the file in its place"
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,60}$")]
 
 
@@ -100,8 +102,8 @@ def load_settings(instance: Instance) -> Settings:
     """The instance's settings; raises BadInput naming the file, the place and the mend."""
     path = instance.config
     try:
-        return Settings.model_validate(tomllib.loads(path.read_text("utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return Settings.model_validate(tomllib.loads(text_of(path, MEND)))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise BadInput(f"{path}: {error}; mend it and try again") from error
     except ValidationError as error:
         fault = error.errors()[0]

@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
+from rucher.instance.text import text_of
 from rucher.protocol.errors import BadInput
 
 
@@ -39,7 +40,7 @@ def load_agents(folder: Path) -> dict[str, AgentFile]:
 
 def read_agent(path: Path) -> AgentFile:
     """The agent of one file; raises BadInput."""
-    text = path.read_text("utf-8")
+    text = text_of(path, "put the agent's Markdown file there, or remove it")
     if not text.startswith("---\n") or "\n---\n" not in text[4:]:
         raise BadInput(f"{path}: line 1: front matter is missing; begin with ---, the fields, and --- again")
     front, persona = text[4:].split("\n---\n", 1)
@@ -51,6 +52,9 @@ def read_agent(path: Path) -> AgentFile:
         raise BadInput(f"{path}: line {line}: {error.problem}") from error
     except (ValidationError, TypeError) as error:
         raise BadInput(f"{path}: {_first_fault(front, error)}") from error
+    except (YAMLError, ValueError, RecursionError) as error:
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise BadInput(f"{path}: line 2: front matter cannot be read: {why}; write `name: value` lines") from error
 
 
 def _first_fault(front: str, error: ValidationError | TypeError) -> str:

@@ -4,7 +4,6 @@ Called by `rucher new` and by the demonstration. It never writes into a folder t
 """
 
 import errno
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rucher.instance.layout import CONFIG, Instance
+from rucher.instance.secrets import instance_token
 from rucher.protocol.errors import BadInput
 from rucher.protocol.ports import Entropy
 
 KERNEL = Path(__file__).parent / "kernel"
 """The kernel folder that comes with this Rucher: agents, and which of them there are."""
-TOKEN_BYTES = 32
 _PRIVATE = 0o700
-_SECRET = 0o600
 _OCCUPIED = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 
 
@@ -51,13 +49,21 @@ def create(folder: Path, contents: Contents, entropy: Entropy) -> Instance:
     return Instance(place)
 
 
+def resolved(folder: Path) -> Path:
+    """The folder's place without links; raises BadInput for links that lead to themselves."""
+    try:
+        return folder.resolve()
+    except (OSError, RuntimeError) as error:
+        raise BadInput(f"{folder} leads to itself through links; choose another place") from error
+
+
 def config_text(name: str, model: str, port: int) -> str:
     """A rucher.toml with explanations. `model` is embedded, compatible or scripted."""
     return _CONFIG.format(name=name, port=port) + _MODELS[model]
 
 
 def _free(folder: Path) -> Path:
-    place = folder.resolve()
+    place = resolved(folder)
     if (place / CONFIG).exists():
         raise BadInput(f"{place} is an instance already; start it with `rucher up`, or choose another folder")
     if place.exists() and not place.is_dir():
@@ -87,9 +93,7 @@ def _fill(instance: Instance, contents: Contents, entropy: Entropy) -> None:
     instance.agents.parent.symlink_to(KERNEL, target_is_directory=True)
     for folder in (instance.state, instance.sessions, instance.surfaces):
         folder.mkdir(_PRIVATE)
-    descriptor = os.open(instance.token, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _SECRET)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(entropy.bytes(TOKEN_BYTES).hex() + "\n")
+    instance_token(instance.token, entropy)
 
 
 _CONFIG = """\

@@ -63,6 +63,11 @@ class Instance:
         return self.state / "node.key"
 
     @property
+    def seal_head(self) -> Path:
+        """Which seal of the journal is the newest."""
+        return self.state / "seal.head"
+
+    @property
     def log(self) -> Path:
         """What the daemon says, one JSON object a line."""
         return self.state / "daemon.log"

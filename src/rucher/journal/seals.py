@@ -5,7 +5,9 @@ the events after the last seal up to its own `last_seq`; its digest is BLAKE2b-2
 columns as a JSON array, and its signature is Ed25519 (RFC 8032) over that digest.
 """
 
+import asyncio
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -18,8 +20,9 @@ from nacl.signing import SigningKey, VerifyKey
 
 from rucher.journal.sqlite import Seal, SqliteReader
 from rucher.journal.store import JournalStore
-from rucher.protocol.errors import BadInput
-from rucher.protocol.ports import Clock, Entropy
+from rucher.protocol.backoff import surely
+from rucher.protocol.errors import Corrupt, Retryable
+from rucher.protocol.ports import Clock
 
 SEAL_EVERY_S = 5.0
 """Seconds between two seals while events flow; nothing is done while none do."""
@@ -40,24 +43,26 @@ class Verified:
 class Sealer:
     """Seals what was committed, as long as it runs."""
 
-    def __init__(self, store: JournalStore, key: SigningKey, clock: Clock) -> None:
+    def __init__(self, store: JournalStore, key: SigningKey, head: Path, clock: Clock) -> None:
+        """`head` is the file that names the newest seal, so that seals cannot vanish from the end unseen."""
         self._store = store
         self._key = key
+        self._head = head
         self._clock = clock
 
     async def run(self) -> None:
-        """Seal new events every few seconds, until cancelled."""
-        last_seq, _ = await self._store.call(_last_seal)
+        """Seal what is there, then new events every few seconds, until cancelled."""
         while True:
+            last_seq = await surely(self._clock, self.seal)
             await self._store.grown(last_seq)
             await self._clock.sleep(SEAL_EVERY_S)
-            last_seq = await self.seal()
 
     async def seal(self) -> int:
-        """Seal everything committed so far; returns the last sealed seq."""
+        """Seal everything committed so far; returns the last sealed seq. Raises Retryable when that cannot be written."""
         while seal := await self._store.call(self._next_seal):
             await self._store.add_seal(seal)
-        last_seq, _ = await self._store.call(_last_seal)
+        last_seq, digest = await self._store.call(_last_seal)
+        await asyncio.to_thread(_write_head, self._head, last_seq, digest)
         return last_seq
 
     def _next_seal(self, reader: SqliteReader) -> Seal | None:
@@ -70,8 +75,9 @@ class Sealer:
         return Seal(last_seq + 1, rows[-1]["seq"], digest, signature, self._clock.now())
 
 
-def verify(reader: SqliteReader, public: VerifyKey) -> Verified:
-    """Check every seal, and that the events are numbered without gaps; stops at the first fault."""
+def verify(reader: SqliteReader, public: VerifyKey, head: Path) -> Verified:
+    """Check every seal, that none is missing at the end, and that events are numbered without gaps; stops at a fault."""
+    newest = _read_head(head)
     seals = reader.rows("seals.all")
     last_seq, digest = 0, ""
     for count, seal in enumerate(seals):
@@ -92,8 +98,7 @@ def verify(reader: SqliteReader, public: VerifyKey) -> Verified:
             return Verified(last_seq, count, 0, f"{covered} was not signed by this node's key")
         last_seq = seal["last_seq"]
     tail = _unsealed(reader, last_seq)
-    fault = "" if tail.whole else f"events are missing after event {last_seq}, which are not sealed yet"
-    return Verified(last_seq, len(seals), tail.count, fault)
+    return Verified(last_seq, len(seals), tail.count, _fault_at_the_end(tail, newest, last_seq, digest, head))
 
 
 def verify_last(reader: SqliteReader, public: VerifyKey) -> Verified:
@@ -109,17 +114,38 @@ def verify_last(reader: SqliteReader, public: VerifyKey) -> Verified:
     return Verified(len(rows), 1, _unsealed(reader, newest["last_seq"]).count, fault)
 
 
-def node_key(path: Path, entropy: Entropy) -> SigningKey:
-    """The node's signing key, made on first use and kept in a file that only its owner may read."""
-    if not path.exists():
-        temporary = path.with_suffix(".new")
-        temporary.touch(mode=0o600)
-        temporary.write_text(entropy.bytes(32).hex() + "\n", "ascii")
-        temporary.replace(path)
+def _fault_at_the_end(tail: "_Tail", newest: tuple[int, str] | None, last_seq: int, digest: str, head: Path) -> str:
+    if not tail.whole:
+        return f"events are missing after event {last_seq}, which are not sealed yet"
+    if newest is None:
+        return f"nothing tells which seal is the newest: {head} is missing; the daemon makes it when it starts"
+    if newest[0] > last_seq:
+        return f"seals are missing after event {last_seq}: {head} names one up to event {newest[0]}"
+    if newest[0] == last_seq and newest[1] != digest:
+        return f"the newest seal is not the one that {head} names"
+    return ""
+
+
+def _write_head(path: Path, last_seq: int, digest: str) -> None:
+    temporary = path.with_suffix(".new")
     try:
-        return SigningKey(path.read_bytes().strip(), encoder=HexEncoder)
-    except (ValueError, OSError) as error:
-        raise BadInput(f"the node key {path} cannot be read ({error}); restore it from a backup") from error
+        with temporary.open("w", encoding="ascii") as file:
+            json.dump({"last_seq": last_seq, "digest": digest}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        raise Retryable(f"{path} cannot be written ({error.strerror}); free disk space") from error
+
+
+def _read_head(path: Path) -> tuple[int, str] | None:
+    try:
+        told = json.loads(path.read_text("ascii"))
+        return int(told["last_seq"]), str(told["digest"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corrupt(f"{path} is damaged ({error}); put a backup of the file in its place") from error
 
 
 @dataclass(frozen=True, slots=True)

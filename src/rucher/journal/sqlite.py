@@ -56,11 +56,9 @@ class SqliteWriter:
         try:
             with self._transaction():
                 return [self._append(unit) for unit in units]
-        except (Fenced, BadInput, sqlite3.IntegrityError) as error:
-            if len(units) == 1:
-                return [_named_by_consequence(error)]
-        except sqlite3.Error as error:
-            return [_named_by_consequence(error)] * len(units)
+        except Exception as error:  # noqa: BLE001 - whatever one unit brings with it must fail that unit only
+            if len(units) == 1 or _is_the_stores_own(error):
+                return [_named_by_consequence(error)] * len(units)
         try:
             with self._transaction():
                 return [self._append_alone(unit) for unit in units]
@@ -106,7 +104,9 @@ class SqliteWriter:
         self._db.execute("SAVEPOINT unit")
         try:
             outcome: Outcome | Exception = self._append(unit)
-        except (Fenced, BadInput, sqlite3.IntegrityError) as error:
+        except Exception as error:
+            if _is_the_stores_own(error):
+                raise
             self.head = head
             self._db.execute("ROLLBACK TO unit")
             outcome = _named_by_consequence(error)
@@ -138,9 +138,7 @@ class SqliteWriter:
             raise Fenced(f"run {at.run_id} was taken over; the write at its position {at.seq} was refused")
 
     def _take(self, draft: Draft, now: int) -> Appended:
-        body = json.dumps(draft.body, ensure_ascii=False, separators=(",", ":"))
-        if len(body) > MAX_BODY:
-            raise BadInput(f"the body of {draft.subject} has {len(body):,} bytes; at most {MAX_BODY:,} are taken")
+        body = _stored(draft)
         at = draft.run
         row = (
             self.head + 1, draft.id, draft.tenant, draft.source, draft.type, draft.principal, int(draft.trust),
@@ -243,6 +241,25 @@ def event_of(row: Mapping[str, Any]) -> Event:
     )  # fmt: skip
 
 
+def _stored(draft: Draft) -> str:
+    """The body as it is stored; raises BadInput for one that JSON or UTF-8 cannot hold, or that is too large."""
+    try:
+        body = json.dumps(draft.body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        size = len(body.encode())
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BadInput(f"the body of {draft.subject} cannot be stored: {error}") from error
+    if size > MAX_BODY:
+        raise BadInput(f"the body of {draft.subject} has {size:,} bytes; at most {MAX_BODY:,} are taken")
+    return body
+
+
+def _is_the_stores_own(error: Exception) -> bool:
+    """Whether the error is about the store rather than about the unit that met it."""
+    return isinstance(error, sqlite3.DatabaseError) and not isinstance(
+        error, sqlite3.IntegrityError | sqlite3.ProgrammingError | sqlite3.DataError
+    )
+
+
 def _grow_wal(db: sqlite3.Connection, path: Path) -> None:
     """Lengthen the write-ahead log with zeros, which end the log for SQLite: its next frames overwrite them in place."""
     db.execute(_QUERIES["meta.put"], ("wal_grown", "yes"))
@@ -266,6 +283,10 @@ def _named_by_consequence(error: Exception) -> Exception:
     match error:
         case sqlite3.IntegrityError() if "events.run_id" in str(error):
             return Fenced(f"another owner wrote this run's next position ({error})")
+        case sqlite3.IntegrityError() | sqlite3.ProgrammingError() | sqlite3.DataError():
+            return BadInput(f"an event cannot be stored: {error}")
+        case ValueError() | TypeError() | OverflowError() | LookupError():
+            return BadInput(f"an event cannot be stored: {error!r}")
         case sqlite3.OperationalError():
             return Retryable(
                 f"the journal cannot be used just now ({error}); free disk space or see who locks it, then try again"

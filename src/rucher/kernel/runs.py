@@ -7,7 +7,7 @@ can write nothing. The result of a step travels in the same commit as the intent
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from rucher.kernel.recall import Recalled, RunLog, recall
@@ -33,11 +33,11 @@ class RunSpec:
     model: str
     tenant: str
     trace_id: str
+    run_id: str = field(init=False)
+    """The id of the run that this hop causes."""
 
-    @property
-    def run_id(self) -> str:
-        """The id of the run that this hop causes."""
-        return derived("run", self.hop)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "run_id", derived("run", self.hop))
 
 
 class RunLogs(Journal, Protocol):
@@ -141,7 +141,10 @@ class Run:
         try:
             result = await act(derived("step", self.spec.run_id, step, str(attempt)))
         except Uncertain as error:
-            await self._write(self._draft("run.waiting", {"step": step, "reason": str(error)}))
+            intended = (
+                [self._intended(step, effect, request, Recalled(kind, asked, attempt))] if effect is Effect.READ else []
+            )
+            await self._write(*intended, self._draft("run.waiting", {"step": step, "reason": str(error)}))
             self.waiting_for, self.waiting_reason = step, str(error)
             raise Suspended(self.spec.run_id, step, str(error)) from error
         more = {"request": dict(request)} if effect is Effect.READ else {}
@@ -167,12 +170,15 @@ class Run:
         if effect is Effect.READ:
             await self._write()
         else:
-            body = {"step": step, "kind": kind, "effect": effect.value, "attempt": attempt, "request_hash": asked}
-            await self._write(self._draft("step.intended", body | {"request": dict(request)}))
+            await self._write(self._intended(step, effect, request, Recalled(kind, asked, attempt)))
         return attempt
 
     async def _write(self, *drafts: Draft) -> None:
-        """Append in position order; after a first failure this owner writes no more, or a later unit could land alone."""
+        """Append in position order; after a first failure this owner writes no more, or a later unit could land alone.
+
+        BadInput is no such failure: surely nothing was written, so what could not be stored is dropped, and the run can
+        still be finished.
+        """
         if self._poisoned:
             raise Fenced(f"run {self.spec.run_id} had a failed write; it must be opened again")
         batch, self._unwritten = (*self._unwritten, *drafts), []
@@ -180,9 +186,19 @@ class Run:
             return
         try:
             await self._journal.append(*batch)
+        except BadInput:
+            self._next_seq = min(draft.run.seq for draft in batch if draft.run)
+            raise
         except BaseException:
             self._poisoned = True
             raise
+
+    def _intended(self, step: str, effect: Effect, request: Mapping[str, Any], asked: Recalled) -> Draft:
+        body = {
+            "step": step, "kind": asked.kind, "effect": effect.value, "attempt": asked.attempt,
+            "request_hash": asked.request_hash, "request": dict(request),
+        }  # fmt: skip
+        return self._draft("step.intended", body)
 
     def _recorded(self, step: str, past: Recalled, more: Mapping[str, Any]) -> Draft:
         body = {

@@ -8,11 +8,12 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rucher.mailbox import schema
-from rucher.mailbox.errors import MailboxCorrupt
+from rucher.mailbox.errors import MailboxCorrupt, MailboxError
 from rucher.mailbox.rows import (
     BadRow,
     InboundRow,
@@ -38,10 +39,19 @@ def create(session_dir: Path, session_id: str) -> None:
     """Make the session's folder with both files, the heartbeat and the workspace; what exists already is left as it is.
 
     A missing inbound.db alone is created empty, for it is a view that the journal fills again. Raises MailboxCorrupt
-    when outbound.db alone is missing: nobody knows then which calls were under way.
+    when outbound.db alone is missing, for nobody knows then which calls were under way, and for anything in the place
+    of a folder or a file; MailboxUnavailable when the machine lacks the means just now.
     """
-    session_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (session_dir / schema.WORKSPACE).mkdir(mode=0o700, exist_ok=True)
+    try:
+        _complete(session_dir, session_id)
+    except OSError as error:
+        raise schema.refused(str(error.filename or session_dir), error) from error
+
+
+def _complete(session_dir: Path, session_id: str) -> None:
+    session_dir.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    schema.ensure_folder(str(session_dir))
+    schema.ensure_folder(str(session_dir / schema.WORKSPACE))
     has_inbound, has_outbound = (os.path.lexists(session_dir / name) for name in (schema.INBOUND, schema.OUTBOUND))
     if has_inbound and not has_outbound:
         raise schema.corrupt(str(session_dir / schema.INBOUND), "its outbound.db is missing")
@@ -50,16 +60,16 @@ def create(session_dir: Path, session_id: str) -> None:
         schema.create_file(str(session_dir), schema.OUTBOUND, session_id)
     if not has_inbound:
         schema.create_file(str(session_dir), schema.INBOUND, session_id)
-    for name in (schema.INBOUND, schema.OUTBOUND):
-        schema.ensure_journal(str(session_dir), name)
-    (session_dir / schema.HEARTBEAT).touch(mode=0o600)
+    for name in (schema.INBOUND + schema.JOURNAL_SUFFIX, schema.OUTBOUND + schema.JOURNAL_SUFFIX, schema.HEARTBEAT):
+        schema.ensure_plain(str(session_dir / name))
 
 
 class HostMailbox:
     """One session's mailbox, seen by the host. Keep one per session and process.
 
-    Every method raises MailboxCorrupt when a file is not what it must be, MailboxUnavailable when it is locked or the
-    disk is full, and HotJournal when it needs outbound.db and a runner died inside a commit of it.
+    Making one, and every method, raises MailboxCorrupt when a file is not what it must be, MailboxUnavailable when it is
+    locked, the disk is full or descriptors are short, and HotJournal when it needs outbound.db and a runner died inside
+    a commit of it. After an error, close it and make another.
     """
 
     def __init__(self, session_dir: Path) -> None:
@@ -68,18 +78,13 @@ class HostMailbox:
         self._outbound_path = str(session_dir / schema.OUTBOUND)
         self._outbound: sqlite3.Connection | None = None
         self._trusted_schema: int | None = None
-        self._inbound_file = schema.open_plain(self._inbound_path)
-        try:
+        with ExitStack() as opened:
+            self._inbound_file = schema.open_plain(self._inbound_path)
+            opened.callback(os.close, self._inbound_file)
             self._outbound_file = schema.open_plain(self._outbound_path)
-        except MailboxCorrupt:
-            os.close(self._inbound_file)
-            raise
-        try:
+            opened.callback(os.close, self._outbound_file)
             self._inbound = self._open_inbound()
-        except BaseException:
-            os.close(self._inbound_file)
-            os.close(self._outbound_file)
-            raise
+            opened.pop_all()
 
     def _open_inbound(self) -> sqlite3.Connection:
         connection = schema.connect(self._inbound_path, "rw", _BUSY_TIMEOUT_S)
@@ -104,13 +109,15 @@ class HostMailbox:
     def put(self, kind: Kind, key: str, body: Mapping[str, Any], now: int, done: Sequence[int] = ()) -> int:
         """Commit a row for the runner and return its seq; a `key` put before is left as it was and its seq returned.
 
-        Rows named in `done` are marked as done in the same commit, which spares one of their own.
+        One that was given up in the meantime is wanted again. Rows named in `done` are marked as done in the same commit,
+        which spares one of their own.
         """
 
         def write(inbound: sqlite3.Connection) -> int:
-            inbound.executemany("UPDATE inbound SET state = 'done' WHERE seq = ?", [(seq,) for seq in done])
+            _mark_done(inbound, done)
             found = inbound.execute("SELECT seq FROM inbound WHERE key = ?", (key,)).fetchone()
             if found is not None:
+                inbound.execute("UPDATE inbound SET state = 'pending' WHERE key = ? AND state = 'failed'", (key,))
                 return int(found[0])
             seq = schema.next_seq(0, max(self._highest_inbound(inbound), self._highest_outbound()))
             row = (seq, key, kind.value, now, dumped(body), State.PENDING.value)
@@ -123,13 +130,23 @@ class HostMailbox:
         """Ask the runner to stop the call under `key`; returns the seq of the asking."""
         return self.put(Kind.CANCEL, cancel_key(key), {"key": key}, now)
 
-    def mark(self, seq: int, state: State) -> None:
-        """Note what became of an inbound row."""
+    def mark_done(self, seqs: Sequence[int]) -> None:
+        """Note that these inbound rows need nobody any more."""
+        self._write(lambda inbound: _mark_done(inbound, seqs))
 
-        def write(inbound: sqlite3.Connection) -> None:
-            inbound.execute("UPDATE inbound SET state = ? WHERE seq = ?", (state.value, seq))
+    def give_up(self, key: str) -> bool:
+        """See that no runner takes the row under `key` from now on; False when it was not there for one to take.
 
-        self._write(write)
+        A runner that has read the row already may still act on it: end that one, then ask whether it is `claimed`.
+        """
+
+        def write(inbound: sqlite3.Connection) -> bool:
+            wanted = inbound.execute("SELECT seq FROM inbound WHERE key = ? AND state = 'pending'", (key,)).fetchone()
+            if wanted is not None:
+                inbound.execute("UPDATE inbound SET state = 'failed' WHERE seq = ?", wanted)
+            return wanted is not None
+
+        return self._write(write)
 
     def row(self, key: str) -> InboundRow | None:
         """The inbound row under a key."""
@@ -158,18 +175,14 @@ class HostMailbox:
         """Whether a runner has begun the call under this key."""
         return self._outbound_under(key, Reply.PROCESSING) is not None
 
-    def outbound_after(self, seq: int, limit: int = 500) -> list[OutboundRow]:
-        """Rows of the runner above `seq`, in order."""
-        query = f"SELECT {_OUTBOUND_COLUMNS} FROM outbound WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608 - constant
-        return self._read_outbound(query, (seq, limit))
-
-    def max_seq(self) -> int:
-        """The highest seq of both files, 0 when both are empty."""
-        return self._read_inbound(lambda inbound: max(self._highest_inbound(inbound), self._highest_outbound()))
+    def demand_readable(self) -> None:
+        """Raise what reading outbound.db raises."""
+        with self._guard:
+            self._highest_outbound()
 
     def outbound_version(self) -> bytes:
         """Bytes that change with every commit of the runner: cheap enough to ask every few milliseconds."""
-        return schema.change_counter(self._outbound_file)
+        return schema.change_counter(self._outbound_file, self._outbound_path)
 
     def close(self) -> None:
         """Let go of both files."""
@@ -203,14 +216,10 @@ class HostMailbox:
                 raise schema.corrupt(self._inbound_path, str(error)) from error
 
     def _outbound_under(self, key: str, kind: Reply) -> OutboundRow | None:
-        query = f"SELECT {_OUTBOUND_COLUMNS} FROM outbound WHERE key = ? AND kind = ? LIMIT 2"  # noqa: S608 - constant
-        rows = self._read_outbound(query, (key, kind.value))
-        return rows[0] if rows else None
-
-    def _read_outbound(self, query: str, arguments: tuple[object, ...]) -> list[OutboundRow]:
+        query = f"SELECT {_OUTBOUND_COLUMNS} FROM outbound WHERE key = ? AND kind = ? LIMIT 1"  # noqa: S608 - constant
         with self._guard:
-            raw = self._query_outbound(query, arguments)
-        return self._believed(lambda: [outbound_row(found) for found in raw])
+            rows = self._query_outbound(query, (key, kind.value))
+        return self._believed(lambda: outbound_row(rows[0])) if rows else None
 
     def _highest_inbound(self, inbound: sqlite3.Connection) -> int:
         return int(inbound.execute("SELECT coalesce(max(seq), 0) FROM inbound").fetchone()[0])
@@ -238,7 +247,7 @@ class HostMailbox:
         except sqlite3.Error as error:
             self._forget_outbound()
             raise schema.translated(self._outbound_path, error) from error
-        except MailboxCorrupt:
+        except MailboxError:
             self._forget_outbound()
             raise
 
@@ -259,3 +268,7 @@ class HostMailbox:
             return read()
         except BadRow as error:
             raise schema.corrupt(self._outbound_path, str(error)) from error
+
+
+def _mark_done(inbound: sqlite3.Connection, seqs: Sequence[int]) -> None:
+    inbound.executemany("UPDATE inbound SET state = 'done' WHERE seq = ?", [(seq,) for seq in seqs])

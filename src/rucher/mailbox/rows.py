@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from rucher.mailbox.schema import MAX_SEQ
+from rucher.mailbox.schema import MAX_REPLY, MAX_SEQ
 
 
 class Kind(StrEnum):
@@ -44,6 +44,9 @@ class Outcome(StrEnum):
     ERROR = "error"
     UNCERTAIN = "uncertain"
     """It was under way when its runner died, and must not run twice: it may or may not have happened."""
+
+
+_LARGEST = 2**63 - 1
 
 
 def cancel_key(key: str) -> str:
@@ -100,15 +103,54 @@ class Call(NamedTuple):
 
 
 def _parsed(body: object) -> Mapping[str, Any]:
-    if not isinstance(body, str):
-        raise BadRow("a body is not text")
     try:
-        value = json.loads(body)
+        value = json.loads(_text(body))
     except (ValueError, RecursionError) as error:
         raise BadRow("a body is not JSON") from error
     if not isinstance(value, dict):
         raise BadRow("a body is not a JSON object")
     return value
+
+
+def _believed(body: object) -> Mapping[str, Any]:
+    """An agent's body, of which nothing is left that could not be stored as UTF-8 JSON and read in any language."""
+    if len(_plain(body)) > MAX_REPLY:
+        raise BadRow(f"a body has more than {MAX_REPLY} bytes")
+    value = _parsed(body)
+    try:
+        _demand_storable(value)
+    except RecursionError as error:
+        raise BadRow("a body is nested too deeply") from error
+    return value
+
+
+def _demand_storable(value: object) -> None:
+    match value:
+        case str():
+            _plain(value)
+        case int() | float():
+            # This order, so that it holds for NaN too.
+            if not abs(value) <= _LARGEST:
+                raise BadRow("a number is beyond 64 bits, or none")
+        case list():
+            for item in value:
+                _demand_storable(item)
+        case dict():
+            for name, item in value.items():
+                _plain(name)
+                _demand_storable(item)
+        case _:
+            pass
+
+
+def _plain(text: object) -> bytes:
+    try:
+        raw = _text(text).encode()
+    except UnicodeEncodeError as error:
+        raise BadRow("a text holds half of a surrogate pair") from error
+    if b"\0" in raw:
+        raise BadRow("a text holds a NUL character")
+    return raw
 
 
 def _seq(value: object, parity: int) -> int:
@@ -124,7 +166,7 @@ def _text(value: object) -> str:
 
 
 def _time(value: object) -> int:
-    if not isinstance(value, int):
+    if not isinstance(value, int) or abs(value) > _LARGEST:
         raise BadRow(f"{value!r:.40} is not a time in microseconds")
     return value
 
@@ -143,9 +185,10 @@ def inbound_row(raw: tuple[object, ...]) -> InboundRow:
 def outbound_row(raw: tuple[object, ...]) -> OutboundRow:
     """Read (seq, kind, reply_to, key, created_at, body)."""
     seq, kind, reply_to, key, created_at, body = raw
+    _plain(key)
     try:
         return OutboundRow(
-            _seq(seq, 1), Reply(_text(kind)), _seq(reply_to, 0), _text(key), _time(created_at), _parsed(body)
+            _seq(seq, 1), Reply(_text(kind)), _seq(reply_to, 0), _text(key), _time(created_at), _believed(body)
         )
     except ValueError as error:
         raise BadRow(str(error)) from error
@@ -173,6 +216,11 @@ def call(row: InboundRow, *, claimed: bool) -> Call:
     return Call(
         row.seq, row.key, _text(body.get("name")), arguments, _text(body.get("effect")), float(timeout_s), claimed
     )
+
+
+def storable(text: str) -> str:
+    """The same text with what the host would not believe made visible: NUL characters and halves of surrogate pairs."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "backslashreplace").decode()
 
 
 def dumped(body: Mapping[str, Any]) -> str:

@@ -9,11 +9,12 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
 from rucher.mailbox import schema
 from rucher.mailbox.errors import MailboxUnavailable
-from rucher.mailbox.rows import BadRow, Call, Outcome, Reply, call, cancel_key, dumped, inbound_row
+from rucher.mailbox.rows import BadRow, Call, Outcome, Reply, call, cancel_key, dumped, inbound_row, storable
 
 _T = TypeVar("_T")
 _BUSY_TIMEOUT_S = 10.0
@@ -33,13 +34,22 @@ class RunnerMailbox:
         self._guard = threading.Lock()
         self._inbound_path = os.path.join(session_dir, schema.INBOUND)
         self._outbound_path = os.path.join(session_dir, schema.OUTBOUND)
-        self._heartbeat = self._sole_runner(os.path.join(session_dir, schema.HEARTBEAT))
-        self._inbound_file = schema.open_plain(self._inbound_path)
-        self._inbound = schema.connect(self._inbound_path, "ro", _BUSY_TIMEOUT_S)
-        self._outbound = schema.connect(self._outbound_path, "rw", _BUSY_TIMEOUT_S)
+        self._heartbeat_path = os.path.join(session_dir, schema.HEARTBEAT)
+        with ExitStack() as opened:
+            self._heartbeat = self._sole_runner(self._heartbeat_path)
+            opened.callback(os.close, self._heartbeat)
+            self._inbound_file = schema.open_plain(self._inbound_path)
+            opened.callback(os.close, self._inbound_file)
+            self._inbound = schema.connect(self._inbound_path, "ro", _BUSY_TIMEOUT_S)
+            opened.callback(self._inbound.close)
+            self._outbound = schema.connect(self._outbound_path, "rw", _BUSY_TIMEOUT_S)
+            opened.pop_all()
 
     def _sole_runner(self, path: str) -> int:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError as error:
+            raise schema.refused(path, error) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -64,11 +74,14 @@ class RunnerMailbox:
 
     def beat(self) -> None:
         """Show that this runner lives."""
-        os.utime(self._heartbeat)
+        try:
+            os.utime(self._heartbeat)
+        except OSError as error:
+            raise schema.refused(self._heartbeat_path, error) from error
 
     def inbound_version(self) -> bytes:
         """Bytes that change with every commit of the host."""
-        return schema.change_counter(self._inbound_file)
+        return schema.change_counter(self._inbound_file, self._inbound_path)
 
     def open_calls(self) -> list[Call]:
         """Tool calls without a result that the host still wants, in order.
@@ -103,13 +116,9 @@ class RunnerMailbox:
         """Commit that these calls are about to run; a claim of a runner before this one stays as it is."""
         self._write([(Reply.PROCESSING, one, "{}") for one in calls])
 
-    def progress(self, one: Call, text: str) -> None:
-        """Commit a line about a call that is under way."""
-        self._write([(Reply.PROGRESS, one, dumped({"text": text}))])
-
     def finish(self, one: Call, outcome: Outcome, text: str, *, truncated: bool = False) -> None:
         """Commit how a call ended; the first result of a key is the one that stays."""
-        body = dumped({"outcome": outcome.value, "text": text, "truncated": truncated})
+        body = dumped({"outcome": outcome.value, "text": storable(text), "truncated": truncated})
         self._write([(Reply.RESULT, one, body)])
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 Called by the host side and the runner side. It never repairs a file: what does not fit is MailboxCorrupt.
 """
 
+import errno
 import os
 import sqlite3
 import stat
@@ -17,7 +18,10 @@ MAX_SEQ = 2**53
 """No seq lies above it, so that every language's numbers hold one and the next one always exists."""
 
 MAX_BODY = 1024 * 1024
-"""Bytes of the largest value either side reads from a file that the other side wrote."""
+"""Bytes of the largest body that the host writes."""
+
+MAX_REPLY = 512 * 1024
+"""Bytes of the largest body that the host believes: twice that fits into no event of the journal."""
 
 MAX_INSTRUCTIONS = 50_000_000
 """SQLite instructions after which a read of an agent's file is taken for an attack."""
@@ -64,7 +68,17 @@ _CURE = {
     INBOUND: "stop the session, remove this file, and it is filled again from the journal",
     OUTBOUND: "stop the session and move this file away; answers that the journal has are not lost",
 }
-_TEMPORARY = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_NOMEM", "SQLITE_PROTOCOL")
+_TEMPORARY = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_NOMEM", "SQLITE_PROTOCOL", "SQLITE_IOERR")
+_PASSING = {
+    errno.ENOSPC: "free the disk",
+    errno.EDQUOT: "free the disk",
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.ENFILE: "raise the machine's limit on open files",
+    errno.ENOMEM: "free some memory",
+    errno.EIO: "look after the disk",
+    errno.EAGAIN: "wait a little",
+    errno.EBUSY: "end who holds it",
+}
 
 
 def corrupt(path: str, reason: str) -> MailboxCorrupt:
@@ -84,11 +98,32 @@ def translated(path: str, error: sqlite3.Error) -> MailboxError:
         return HotJournal(f"{path}: its writer died inside a commit; a new writer must undo that first")
     if name.startswith("SQLITE_READONLY"):
         return read_only(path)
-    if name.startswith(_TEMPORARY):
+    if name.startswith(_TEMPORARY) and name != "SQLITE_IOERR_SHORT_READ":
         return MailboxUnavailable(
             f"{path}: cannot be used now ({error}); free the disk or end who locks it, then retry"
         )
+    if name.startswith("SQLITE_CANTOPEN") and (passing := _passing_reason(path)):
+        return passing
     return corrupt(path, f"cannot be used ({error}, {name})")
+
+
+def refused(path: str, error: OSError) -> MailboxError:
+    """The operating system's error in the mailbox's words: whether it passes by itself, or a person must mend the path."""
+    reason = f"cannot be used ({error.strerror})"
+    if cure := _PASSING.get(error.errno or 0):
+        return MailboxUnavailable(f"{path}: {reason}; {cure}, then retry")
+    if os.path.basename(path) in _CURE:
+        return corrupt(path, reason)
+    return MailboxCorrupt(f"{path}: {reason}; see that it is no link, and that who runs Rucher can write it")
+
+
+def _passing_reason(path: str) -> MailboxError | None:
+    # SQLite does not say why it could not open a file. The file itself is not opened: closing it would drop its locks.
+    try:
+        os.close(os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError as error:
+        return refused(path, error)
+    return None
 
 
 @cache
@@ -130,16 +165,24 @@ def connect(path: str, mode: str, busy_timeout_s: float) -> sqlite3.Connection:
         )
     except sqlite3.Error as error:
         raise translated(path, error) from error
+    try:
+        _harden(connection, path, mode)
+    except sqlite3.Error as error:
+        connection.close()
+        raise translated(path, error) from error
+    return connection
+
+
+def _harden(connection: sqlite3.Connection, path: str, mode: str) -> None:
     if os.path.basename(path) == OUTBOUND:
         # So that no function runs because an agent named it in its tables. It would forbid inbound.db's json_valid.
         connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA cell_size_check = ON")
     connection.execute("PRAGMA mmap_size = 0")
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BODY * 2)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BODY * 4)
     if mode == "ro":
         connection.execute("PRAGMA query_only = ON")
         connection.set_progress_handler(lambda: 1, MAX_INSTRUCTIONS)
-    return connection
 
 
 def open_plain(path: str) -> int:
@@ -151,9 +194,12 @@ def open_plain(path: str) -> int:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise corrupt(path, f"cannot be opened ({error.strerror})") from error
+        raise refused(path, error) from error
     try:
         _demand_rollback_format(descriptor, path)
+    except OSError as error:
+        os.close(descriptor)
+        raise refused(path, error) from error
     except MailboxCorrupt:
         os.close(descriptor)
         raise
@@ -170,21 +216,38 @@ def _demand_rollback_format(descriptor: int, path: str) -> None:
         raise corrupt(path, "it is not a SQLite file with a rollback journal")
 
 
-def change_counter(descriptor: int) -> bytes:
+def change_counter(descriptor: int, path: str) -> bytes:
     """Bytes that differ after every commit to the file: one system call, where a query costs locks.
 
     File times will not do: two commits within one tick of the kernel's clock share theirs.
     """
-    return os.pread(descriptor, 100, 0)[_CHANGE_COUNTER]
+    try:
+        return os.pread(descriptor, 100, 0)[_CHANGE_COUNTER]
+    except OSError as error:
+        raise refused(path, error) from error
 
 
 def create_file(directory: str, file: str, session_id: str) -> None:
-    """Write an empty mailbox file and its empty journal; a kill in between leaves no half-made file under its name."""
+    """Write an empty mailbox file and its empty journal; a kill in between leaves no half-made file under its name.
+
+    Raises OSError as it comes, and SQLite's errors in the mailbox's words.
+    """
     path = os.path.join(directory, file)
     draft = path + ".new"
     for leftover in (draft, draft + JOURNAL_SUFFIX):
         if os.path.lexists(leftover):
             os.unlink(leftover)
+    try:
+        _write_empty(draft, file, session_id)
+    except sqlite3.Error as error:
+        raise translated(path, error) from error
+    # What a journal of an earlier file of this name holds must not be taken for this one's.
+    ensure_plain(path + JOURNAL_SUFFIX, os.O_TRUNC)
+    os.rename(draft, path)
+    sync_directory(directory)
+
+
+def _write_empty(draft: str, file: str, session_id: str) -> None:
     connection = sqlite3.connect(draft, isolation_level=None)
     try:
         connection.execute("PRAGMA journal_mode = MEMORY")
@@ -197,16 +260,22 @@ def create_file(directory: str, file: str, session_id: str) -> None:
         connection.execute("COMMIT")
     finally:
         connection.close()
-    # What a journal of an earlier file of this name holds must not be taken for this one's.
-    ensure_journal(directory, file, os.O_TRUNC)
-    os.rename(draft, path)
-    sync_directory(directory)
 
 
-def ensure_journal(directory: str, file: str, flags: int = 0) -> None:
-    """Have a journal file, which a runner can write but not create."""
-    path = os.path.join(directory, file) + JOURNAL_SUFFIX
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | flags, 0o600))
+def ensure_plain(path: str, flags: int = 0) -> None:
+    """Have a file that a runner can write but not create: a journal, or the heartbeat. Raises OSError for a link."""
+    # Without O_NONBLOCK, opening a named pipe would wait for its other end.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | flags, 0o600)
+    os.close(descriptor)
+
+
+def ensure_folder(path: str) -> None:
+    """Have a folder that is no link; raises OSError with what is there instead."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not stat.S_ISDIR(os.lstat(path).st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
 
 
 def sync_directory(directory: str) -> None:

@@ -10,6 +10,9 @@ from rucher.protocol.ids import derived
 CONTROL_PLANE = "rucher"
 """The source whose events record the control plane's own work: kept and shown like any other, never routed."""
 
+DEFAULT_GROUP = "main"
+"""The room of a surface that is meant when none is named."""
+
 
 class Trust(IntEnum):
     """How far the claim of an event's principal was verified; higher is more."""

@@ -15,8 +15,7 @@ _PAIRS = tuple(a + b for a in ALPHABET for b in ALPHABET)
 
 def encode(value: int) -> str:
     """Print 128 bits as 26 characters."""
-    pairs = _PAIRS
-    return "".join(pairs[(value >> shift) & 1023] for shift in range(120, -1, -10))
+    return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
 def decode(text: str) -> int:

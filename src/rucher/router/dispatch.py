@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from rucher.protocol.backoff import surely, waits
 from rucher.protocol.errors import Retryable
 from rucher.protocol.events import CONTROL_PLANE, Event, control_event
 from rucher.protocol.ports import Clock, Journal
-from rucher.router.backoff import append_surely, reason, waits
+from rucher.router.reasons import append_surely, reason
 
 BATCH = 500
 LANE_BOUND = 1000
@@ -90,7 +91,7 @@ class Dispatcher:
             await self._resume(group)
             while True:
                 await self._journal.grown(self._cursor)
-                events = await self._journal.read(self._cursor, BATCH)
+                events = await surely(self._clock, lambda: self._journal.read(self._cursor, BATCH))
                 for event in events:
                     if event.source == CONTROL_PLANE and event.type == "hop.made":
                         await self._place(_hop_of(event), group)
@@ -98,7 +99,7 @@ class Dispatcher:
                     self._cursor = events[-1].seq
 
     async def _resume(self, group: asyncio.TaskGroup) -> None:
-        for hop in await self._hops.open_hops(0):
+        for hop in await surely(self._clock, lambda: self._hops.open_hops(0)):
             if hop.state != "acknowledged":
                 await self._place(hop, group)
             self._cursor = max(self._cursor, hop.seq)
@@ -116,7 +117,7 @@ class Dispatcher:
             lane.last_seq = hop.seq
 
     async def _lane_of(self, hop: Hop) -> str:
-        event = await self._journal.event(hop.event_id)
+        event = await self._event(hop.event_id)
         if event is None:
             return hop.to
         group = event.addressed_to if (event.addressed_to or "").startswith("group:") else event.body.get("group", "")
@@ -134,7 +135,7 @@ class Dispatcher:
     async def _refill(self, name: str, lane: _Lane) -> None:
         lane.behind, lane.refilling = False, True
         to = name.partition(" ")[0]
-        for hop in await self._hops.open_hops(lane.last_seq):
+        for hop in await surely(self._clock, lambda: self._hops.open_hops(lane.last_seq)):
             if hop.to != to or hop.state == "acknowledged" or await self._lane_of(hop) != name:
                 continue
             if len(lane.waiting) >= LANE_BOUND:
@@ -146,7 +147,7 @@ class Dispatcher:
 
     async def _advance(self, hop: Hop) -> None:
         destination = self._destinations.get(hop.kind)
-        event = await self._journal.event(hop.event_id)
+        event = await self._event(hop.event_id)
         if destination is None or event is None:
             missing = (
                 f"nothing here delivers to {hop.kind}" if destination is None else "its event is not in the journal"
@@ -168,8 +169,11 @@ class Dispatcher:
                     await self._record("hop.acknowledged", hop, event, {"detail": "", **(said or {})})
                 return
 
+    async def _event(self, event_id: str) -> Event | None:
+        return await surely(self._clock, lambda: self._journal.event(event_id))
+
     async def _record(self, kind: str, hop: Hop, event: Event | None, body: Mapping[str, Any]) -> None:
-        made = event or await self._journal.event(hop.id)
+        made = event or await self._event(hop.id)
         if made is None:
             return
         draft = control_event(

@@ -6,10 +6,11 @@ Started by `rucher.daemon`. It decides and records and never delivers: `rucher.r
 import asyncio
 from collections.abc import Sequence
 
+from rucher.protocol.backoff import surely
 from rucher.protocol.events import CONTROL_PLANE, Draft, Event, control_event, event_id
 from rucher.protocol.ids import derived
 from rucher.protocol.ports import Clock, Journal
-from rucher.router.backoff import append_surely, reason
+from rucher.router.reasons import append_surely, reason
 from rucher.router.reload import Refused, Reloaded, RulesFile
 from rucher.router.rules import Decision, Dropped, Rules, decide
 
@@ -42,7 +43,7 @@ class Router:
         while True:
             await self._journal.grown(self._cursor)
             await self._look_at_rules()
-            await self._route(await self._journal.read(self._cursor, BATCH))
+            await self._route(await surely(self._clock, lambda: self._journal.read(self._cursor, BATCH)))
 
     async def _watch(self) -> None:
         while True:

@@ -146,9 +146,9 @@ class Bubblewrap:
         self._trying = asyncio.Lock()
 
     async def capability(self) -> Capability:
-        """Whether sandboxes work here, tried once with a real one."""
+        """Whether sandboxes work here, tried with a real one until one works: what was short for a moment comes back."""
         async with self._trying:
-            if self._capability is None:
+            if self._capability is None or not self._capability.ok:
                 self._capability = await self._try()
             return self._capability
 

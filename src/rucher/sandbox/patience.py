@@ -21,6 +21,8 @@ class Patience:
     """A runner without calls for so long is stopped."""
     quick_s: float = 10.0
     """A runner that dies younger than this died quickly."""
+    recovery_s: float = 5.0
+    """For so long somebody who needs outbound.db waits until a new runner has undone what a dead one left."""
     deaths: int = 3
     """So many quick deaths in a row open the breaker."""
     rest_s: float = 30.0

@@ -79,7 +79,7 @@ class Tended:
 
     async def ended(self) -> None:
         """Return once every runner that was ended is gone."""
-        for sandbox in self._dying:
+        for sandbox in tuple(self._dying):
             await sandbox.ended()
         self._forget_dead()
 

@@ -15,7 +15,8 @@ import rucher as rucher_package
 from rucher.cli.main import cli
 from rucher.instance.create import KERNEL, Contents, config_text, create
 from rucher.instance.layout import Instance
-from rucher.journal.seals import Sealer, node_key
+from rucher.instance.secrets import node_key
+from rucher.journal.seals import Sealer
 from rucher.journal.store import JournalStore, open_store
 from rucher.kernel.runs import Kernel, RunSpec
 from rucher.protocol.clock import SystemEntropy
@@ -66,7 +67,7 @@ def record(folder: Path, *, waiting: bool = False) -> Story:
             story = await _answered(store, clock, instance)
             if waiting:
                 story = await _uncertain(store, clock, story)
-            await Sealer(store, node_key(instance.node_key, SystemEntropy()), clock).seal()
+            await Sealer(store, node_key(instance.node_key, SystemEntropy()), instance.seal_head, clock).seal()
             return story
 
     return asyncio.run(telling())
@@ -193,11 +194,13 @@ def rucher(instance: Instance | Path, *words: str) -> Result:
     return CliRunner().invoke(cli, ["--dir", str(folder), *words])
 
 
-def process(*words: str, folder: Path, stdout: int = subprocess.PIPE) -> "subprocess.Popen[str]":
+def process(
+    *words: str, folder: Path, stdout: int = subprocess.PIPE, stdin: int = subprocess.DEVNULL
+) -> "subprocess.Popen[str]":
     """The command line as a process of its own, started in `folder`; nothing of the host's settings reaches it."""
     source = str(Path(rucher_package.__file__).parents[1])
     environment = {"PYTHONPATH": source, "HOME": str(folder), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
     command = [sys.executable, "-c", "from rucher.cli.main import main; main()", *words]
     return subprocess.Popen(
-        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True
+        command, cwd=folder, env=environment, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, text=True
     )

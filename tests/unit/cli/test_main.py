@@ -1,14 +1,19 @@
 """Laws of the command line as a whole: it starts fast, says in one line what is wrong, and its exit code says which."""
 
+import fcntl
 import os
 import resource
+import signal
+import socket
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import pytest
 
 from rucher.cli.main import COMMANDS
+from tests.fakes.hive import until
 from tests.unit.cli.recorded import make_instance, process, record, rucher, say
 
 HELP_CPU_S = 0.15
@@ -85,7 +90,88 @@ def test_a_file_that_cannot_be_read_is_one_line_naming_it(tmp_path: Path) -> Non
     (instance.agents / "folder.md").mkdir(parents=True)
     code, _, err = ended(process("rules", "list", folder=instance.root))
     assert (code, err.count("\n")) == (2, 1)
-    assert "folder.md: Is a directory" in err
+    assert "folder.md: this is not a regular file" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [b"send", b"\xff"],
+        [b"send", b"--group", b"\xff", b"hello"],
+        [b"-C", b"\xff", b"events"],
+        [b"events", b"--subject", b"\xff"],
+        [b"trace", b"\xed\xa0\x80"],
+        [b"runs", b"\xff"],
+        [b"run", b"resolve", b"\xff", b"1", b"ran"],
+        [b"rules", b"check", b"\xff"],
+        [b"new", b"\xff"],
+        [b"\xff"],
+    ],
+)
+def test_an_argument_that_is_not_utf_8_is_one_line(tmp_path: Path, words: list[bytes]) -> None:
+    instance = make_instance(tmp_path / "hive")
+    code, out, err = ended(process(*map(os.fsdecode, words), folder=instance.root))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "is not UTF-8 text" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["events", "--limit", "9" * 30], ["events", "--after", "9" * 30], ["runs", "--limit", "9" * 30]],
+)
+def test_a_number_that_nothing_can_hold_is_refused(tmp_path: Path, words: list[str]) -> None:
+    story = record(tmp_path / "hive")
+    result = rucher(story.instance, *words)
+    assert (result.exit_code, "is not in the range" in result.output) == (2, True), result.output
+
+
+def test_a_folder_that_leads_to_itself_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    for place in ("loop", "loop/deeper"):
+        code, _, err = ended(process("new", place, folder=tmp_path))
+        assert (code, err.count("\n"), "through links" in err) == (2, 1, True), err
+
+
+def interrupted(child: "subprocess.Popen[str]") -> tuple[int, str]:
+    child.send_signal(signal.SIGINT)
+    code, _, err = ended(child)
+    return code, err.strip()
+
+
+def test_ctrl_c_ends_what_follows_quietly(tmp_path: Path) -> None:
+    instance = make_instance(tmp_path / "hive")
+    say(instance, "one")
+    child = process("events", "--follow", "--json", folder=instance.root)
+    assert child.stdout is not None
+    assert child.stdout.readline()
+    assert interrupted(child) == (130, "")
+
+
+def test_ctrl_c_ends_what_waits_for_standard_input_quietly(tmp_path: Path) -> None:
+    instance = make_instance(tmp_path / "hive")
+    reading, writing = os.pipe()
+    child = process("send", "-", folder=instance.root, stdin=reading)
+    os.write(writing, b"a")
+    until(lambda: not unread(reading), "standard input was never read")
+    assert interrupted(child) == (130, "")
+    os.close(reading)
+    os.close(writing)
+
+
+def test_ctrl_c_ends_what_waits_for_a_daemon_quietly(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        instance = make_instance(tmp_path / "hive", silent.getsockname()[1])
+        child = process("send", "hello", "--wait", folder=instance.root)
+        silent.settimeout(60)
+        connection, _ = silent.accept()
+        with connection:
+            assert connection.recv(4)
+            assert interrupted(child) == (130, "")
+
+
+def unread(pipe: int) -> int:
+    """How many bytes nobody has taken out of a pipe."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def test_a_reader_that_goes_away_ends_the_command_quietly(tmp_path: Path) -> None:

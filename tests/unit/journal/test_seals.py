@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 from nacl.signing import SigningKey
 
-from rucher.journal.seals import Sealer, Verified, node_key, verify
+from rucher.journal.seals import Sealer, Verified, verify
 from rucher.journal.sqlite import SqliteReader
 from rucher.journal.store import open_store
-from rucher.protocol.clock import SystemEntropy
-from rucher.protocol.errors import BadInput
-from tests.fakes.clock import ManualClock
+from tests.fakes.clock import ManualClock, until
 from tests.fakes.drafts import said
 
 KEY = SigningKey(bytes(32))
@@ -22,7 +20,7 @@ KEY = SigningKey(bytes(32))
 def sealed(path: Path, batches: int = 2) -> None:
     async def write() -> None:
         async with open_store(path, ManualClock()) as store:
-            sealer = Sealer(store, KEY, ManualClock())
+            sealer = Sealer(store, KEY, path.with_name("seal.head"), ManualClock())
             for batch in range(batches):
                 await store.append(*(said(f"{batch}-{number}") for number in range(5)))
                 await sealer.seal()
@@ -33,7 +31,7 @@ def sealed(path: Path, batches: int = 2) -> None:
 def verified(path: Path, key: SigningKey = KEY) -> Verified:
     reader = SqliteReader(path)
     try:
-        return verify(reader, key.verify_key)
+        return verify(reader, key.verify_key, path.with_name("seal.head"))
     finally:
         reader.close()
 
@@ -65,6 +63,8 @@ TAMPERING: dict[str, Callable[[sqlite3.Connection], object]] = {
         "UPDATE events SET seq = 2 WHERE seq = 99"
     ),
     "seal removed": lambda db: db.execute("DELETE FROM seals WHERE last_seq = 5"),
+    "newest seal removed": lambda db: db.execute("DELETE FROM seals WHERE last_seq = 10"),
+    "every seal removed": lambda db: db.executescript("DELETE FROM seals; UPDATE events SET body = '{}'"),
     "seal forged": lambda db: db.execute("UPDATE seals SET digest = '00'"),
 }
 
@@ -85,11 +85,23 @@ def test_a_seal_of_another_key_is_not_this_nodes(tmp_path: Path) -> None:
     assert "key" in verified(tmp_path / "rucher.db", SigningKey(bytes([1] * 32))).fault
 
 
-def test_the_node_key_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
-    path = tmp_path / "node.key"
-    made = node_key(path, SystemEntropy())
-    assert node_key(path, SystemEntropy()) == made
-    assert path.stat().st_mode & 0o777 == 0o600
-    path.write_text("nonsense")
-    with pytest.raises(BadInput, match="backup"):
-        node_key(path, SystemEntropy())
+def test_a_journal_without_a_named_newest_seal_is_not_called_good(tmp_path: Path) -> None:
+    sealed(tmp_path / "rucher.db")
+    (tmp_path / "seal.head").unlink()
+    assert "seal.head" in verified(tmp_path / "rucher.db").fault
+
+
+def test_sealing_goes_on_after_the_disk_was_full(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with open_store(tmp_path / "rucher.db", ManualClock()) as store:
+            clock = ManualClock()
+            sealer = Sealer(store, KEY, tmp_path / "gone" / "seal.head", clock)
+            await store.append(said("a"))
+            running = asyncio.ensure_future(sealer.run())
+            await until(lambda: clock.sleeping == 1)
+            (tmp_path / "gone").mkdir()
+            clock.advance(60)
+            await until((tmp_path / "gone" / "seal.head").exists)
+            running.cancel()
+
+    asyncio.run(check())

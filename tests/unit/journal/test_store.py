@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -195,5 +196,28 @@ def test_a_locked_journal_is_worth_another_try_and_loses_nothing(
             other.close()
             (appended,) = await store.append(said("a"))
             assert (appended.first, appended.event.seq) == (True, 1)
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("poison", ["\ud800", float("nan"), float("inf"), {1, 2}, b"bytes", "x" * (2 << 20)])
+def test_what_cannot_be_stored_fails_its_own_writer_only(tmp_path: Path, poison: object) -> None:
+    async def check() -> None:
+        async with open_store(tmp_path / "rucher.db", ManualClock()) as store:
+            bad = replace(said("bad"), body={"text": poison})
+            results = await asyncio.gather(
+                store.append(said("a")), store.append(bad), store.append(said("b")), return_exceptions=True
+            )
+            assert [type(result) for result in results] == [tuple, BadInput, tuple]
+
+    asyncio.run(check())
+
+
+def test_a_principal_that_is_no_text_fails_its_own_writer_only(tmp_path: Path) -> None:
+    async def check() -> None:
+        async with open_store(tmp_path / "rucher.db", ManualClock()) as store:
+            bad = replace(said("bad"), principal="owner:\udfff")
+            results = await asyncio.gather(store.append(said("a")), store.append(bad), return_exceptions=True)
+            assert [type(result) for result in results] == [tuple, BadInput]
 
     asyncio.run(check())

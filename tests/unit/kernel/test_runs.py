@@ -231,3 +231,32 @@ def test_a_finished_run_is_not_taken_again(tmp_path: Path) -> None:
         assert store.head == head
 
     tell(tmp_path, story)
+
+
+@pytest.mark.parametrize("verdict", [{"ok": True}, None])
+def test_an_uncertain_read_can_be_resolved_like_any_other_step(
+    tmp_path: Path, verdict: Mapping[str, Any] | None
+) -> None:
+    async def story(store: JournalStore) -> None:
+        counter = Counter()
+        with pytest.raises(Suspended):
+            await step(await kernel(store).open(SPEC), uncertain, Effect.READ)
+        await kernel(store).resolve(SPEC, "1", verdict)
+        assert await step(await kernel(store).open(SPEC), counter.act, Effect.READ) == (verdict or {"count": 1})
+
+    tell(tmp_path, story)
+
+
+def test_a_result_that_cannot_be_stored_leaves_a_run_that_can_be_finished(tmp_path: Path) -> None:
+    async def story(store: JournalStore) -> None:
+        async def huge(_key: str) -> Mapping[str, Any]:
+            return {"text": "x" * (2 << 20)}
+
+        run = await kernel(store).open(SPEC)
+        await step(run, huge)
+        with pytest.raises(BadInput):
+            await run.finish("done", "")
+        await run.finish("failed", "too large")
+        assert (await store.rows("run.get", SPEC.run_id))[0]["state"] == "failed"
+
+    tell(tmp_path, story)

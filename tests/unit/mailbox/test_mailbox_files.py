@@ -1,7 +1,6 @@
 """Both sides of a mailbox on real files: one writer each, parity, one order, and no belief in a spoilt file."""
 
 import os
-import signal
 import sqlite3
 import stat
 import subprocess
@@ -16,14 +15,22 @@ import pytest
 from rucher.mailbox import schema
 from rucher.mailbox.errors import HotJournal, MailboxCorrupt, MailboxUnavailable
 from rucher.mailbox.host import HostMailbox, create
-from rucher.mailbox.rows import Kind, Outcome, Reply, State
+from rucher.mailbox.rows import Kind, Outcome
 from rucher.mailbox.runner import RunnerMailbox
+from tests.unit.mailbox.killed import kill_in_commit
 
 NOW = 1_700_000_000_000_000
 
 
 def call_body(name: str = "read_file", effect: str = "read") -> dict[str, object]:
     return {"name": name, "arguments": {"path": "a"}, "effect": effect, "timeout_s": 5}
+
+
+def said_by_the_runner(session: Path) -> list[tuple[int, str, str]]:
+    connection = sqlite3.connect(f"file:{session / schema.OUTBOUND}?mode=ro", uri=True)
+    rows = connection.execute("SELECT seq, kind, key FROM outbound ORDER BY seq").fetchall()
+    connection.close()
+    return rows
 
 
 @pytest.fixture
@@ -48,7 +55,7 @@ def runner(session: Path) -> Iterator[RunnerMailbox]:
 
 
 def test_the_host_writes_even_numbers_and_the_runner_odd_ones_in_one_order(
-    host: HostMailbox, runner: RunnerMailbox
+    session: Path, host: HostMailbox, runner: RunnerMailbox
 ) -> None:
     first = host.put(Kind.TOOL_CALL, "k1", call_body(), NOW)
     (call,) = runner.open_calls()
@@ -56,8 +63,7 @@ def test_the_host_writes_even_numbers_and_the_runner_odd_ones_in_one_order(
     runner.finish(call, Outcome.OK, "text")
     second = host.put(Kind.TOOL_CALL, "k2", call_body(), NOW)
     assert (first, second) == (2, 6)
-    assert [(row.seq, row.kind) for row in host.outbound_after(0)] == [(3, Reply.PROCESSING), (5, Reply.RESULT)]
-    assert host.max_seq() == second
+    assert said_by_the_runner(session) == [(3, "processing", "k1"), (5, "result", "k1")]
 
 
 @pytest.mark.parametrize(
@@ -100,10 +106,14 @@ def test_the_first_result_of_a_key_stays(host: HostMailbox, runner: RunnerMailbo
 
 
 def test_a_call_that_the_host_gave_up_is_offered_to_no_runner(host: HostMailbox, runner: RunnerMailbox) -> None:
-    seq = host.put(Kind.TOOL_CALL, "k", call_body(), NOW)
-    host.mark(seq, State.FAILED)
+    host.put(Kind.TOOL_CALL, "k", call_body(), NOW)
+    assert host.give_up("k")
     assert runner.open_calls() == []
     assert runner.cancelled("k")
+    assert not host.give_up("k")
+    assert not host.give_up("never put")
+    host.put(Kind.TOOL_CALL, "k", call_body(), NOW)
+    assert [call.key for call in runner.open_calls()] == ["k"], "asked for again, it is wanted again"
 
 
 def test_settled_calls_are_marked_in_the_commit_of_the_next_put(host: HostMailbox) -> None:
@@ -133,25 +143,6 @@ def test_a_session_has_one_runner_at_a_time(session: Path, runner: RunnerMailbox
     assert runner.open_calls() == []
 
 
-def _kill_in_commit(path: Path, table: str) -> None:
-    """Leave a real hot journal: a writer is killed after pages of an uncommitted transaction went to the file."""
-    script = f"""
-        import os, signal, sqlite3
-        c = sqlite3.connect({str(path)!r}, isolation_level=None)
-        c.execute("PRAGMA journal_mode = PERSIST")
-        c.execute("PRAGMA cache_size = 2")
-        c.execute("BEGIN IMMEDIATE")
-        for i in range(400):
-            c.execute("INSERT INTO {table} SELECT {100001 if table == "outbound" else 100000} + 2 * ?1, " + (
-                "'progress', 2, 'spill', 1, json_quote(hex(zeroblob(500)))" if {table!r} == "outbound"
-                else "'spill' || ?1, 'message', 1, json_quote(hex(zeroblob(500))), 'pending'"), (i,))
-        os.kill(os.getpid(), signal.SIGKILL)
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=False)
-    assert done.returncode == -signal.SIGKILL
-    assert path.with_name(path.name + "-journal").stat().st_size > 0
-
-
 def test_a_runner_killed_in_a_commit_loses_nothing_and_only_a_runner_undoes_it(session: Path) -> None:
     host = HostMailbox(session)
     host.put(Kind.TOOL_CALL, "k", call_body(), NOW)
@@ -159,9 +150,9 @@ def test_a_runner_killed_in_a_commit_loses_nothing_and_only_a_runner_undoes_it(s
     first.recover()
     first.finish(first.open_calls()[0], Outcome.OK, "kept")
     first.close()
-    _kill_in_commit(session / schema.OUTBOUND, "outbound")
+    kill_in_commit(session / schema.OUTBOUND, "outbound")
     spilled = (session / schema.OUTBOUND).read_bytes()
-    for read in (lambda: host.result("k"), host.max_seq, lambda: host.put(Kind.MESSAGE, "m", {}, NOW)):
+    for read in (lambda: host.result("k"), host.demand_readable, lambda: host.put(Kind.MESSAGE, "m", {}, NOW)):
         with pytest.raises(HotJournal):
             read()
     assert (session / schema.OUTBOUND).read_bytes() == spilled
@@ -170,7 +161,7 @@ def test_a_runner_killed_in_a_commit_loses_nothing_and_only_a_runner_undoes_it(s
     result = host.result("k")
     assert result is not None
     assert result.text == "kept"
-    assert [row.key for row in host.outbound_after(0)] == ["k"]
+    assert said_by_the_runner(session) == [(3, "result", "k")]
     second.close()
     host.close()
 
@@ -179,7 +170,7 @@ def test_a_host_killed_in_a_commit_undoes_it_when_it_is_back_and_runners_wait(se
     host = HostMailbox(session)
     host.put(Kind.TOOL_CALL, "k", call_body(), NOW)
     host.close()
-    _kill_in_commit(session / schema.INBOUND, "inbound")
+    kill_in_commit(session / schema.INBOUND, "inbound")
     runner = RunnerMailbox(str(session), lambda: NOW)
     with pytest.raises(HotJournal):
         runner.open_calls()
@@ -194,7 +185,7 @@ def test_a_host_killed_in_a_commit_undoes_it_when_it_is_back_and_runners_wait(se
 def test_the_host_never_acts_on_a_forged_journal_that_names_another_file_to_delete(
     session: Path, tmp_path: Path
 ) -> None:
-    _kill_in_commit(session / schema.OUTBOUND, "outbound")
+    kill_in_commit(session / schema.OUTBOUND, "outbound")
     victim = tmp_path / "victim"
     victim.write_text("precious")
     name = str(victim).encode()
@@ -310,7 +301,7 @@ def test_a_table_replaced_by_an_endless_view_while_the_host_reads_is_noticed(
     assert runner.open_calls() == []
     _execute(session / schema.OUTBOUND, VIEW)
     with pytest.raises(MailboxCorrupt, match="not those of a mailbox"):
-        host.max_seq()
+        host.demand_readable()
 
 
 @pytest.mark.parametrize(
@@ -322,8 +313,14 @@ def test_a_table_replaced_by_an_endless_view_while_the_host_reads_is_noticed(
         (3, "result", 2, "k", 1, '{"outcome": "splendid", "text": ""}'),
         (3, "result", 2, "k", 1, '{"outcome": "ok", "text": 7}'),
         (3, "result", 2, "k", 1, '{"outcome": "ok", "text": "", "truncated": "no"}'),
-        (3, "result", 2, b"k", 1, '{"outcome": "ok", "text": ""}'),
         (2**62 + 1, "result", 2, "k", 1, '{"outcome": "ok", "text": ""}'),
+        (3, "result", 2, "k", 1, '{"outcome": "ok", "text": "half: \\ud800"}'),
+        (3, "result", 2, "k", 1, '{"outcome": "ok", "text": "nothing: \\u0000"}'),
+        (3, "result", 2, "k", 1, '{"outcome": "ok", "text": "", "more": NaN}'),
+        (3, "result", 2, "k", 1, '{"outcome": "ok", "text": "", "more": [1e999]}'),
+        (3, "result", 2, "k", 1, '{"outcome": "ok", "text": "", "more": {"a": 9223372036854775808}}'),
+        (3, "result", 2, "k", 1, '{"outcome": "ok", "text": "", "\\udfff": 1}'),
+        (3, "result", 2, "k", 1, '{"outcome": "ok", "text": "' + "x" * schema.MAX_REPLY + '"}'),
         (3, "result", 2, "k", 1, "x" * 5_000_000),
     ],
 )
@@ -341,7 +338,8 @@ def test_a_row_of_a_wrong_type_stops_the_session_and_nothing_else(
 
 def _believe_all(host: HostMailbox) -> None:
     host.result("k")
-    host.outbound_after(0)
+    host.claimed("k")
+    host.put(Kind.MESSAGE, "m", {}, NOW)
 
 
 def test_a_missing_inbound_file_is_made_anew_and_counts_on(session: Path, runner: RunnerMailbox) -> None:

@@ -1,4 +1,5 @@
 import asyncio
+import fcntl
 import json
 import resource
 import signal
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rucher.protocol.errors import Permanent, RucherError
+from rucher.protocol.errors import Permanent, Retryable, RucherError
 from rucher.protocol.events import Event, Trust, committed, message
 from rucher.protocol.ports import Proof
 from rucher.surfaces.channels.cli import CliChannel
@@ -66,15 +67,33 @@ def test_a_link_put_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None
 
 
 def test_many_deliveries_at_once_from_many_adapters_are_whole_and_once_each(tmp_path: Path) -> None:
+    async def surely(number: int) -> None:
+        while True:
+            try:
+                await CliChannel(tmp_path).deliver(answer(f"{number}" + "x" * 3000), f"k{number}")
+            except Retryable:
+                continue
+            return
+
     async def all_at_once() -> None:
-        numbers = [number // 4 for number in range(200)]
-        await asyncio.gather(
-            *(CliChannel(tmp_path).deliver(answer(f"{number}" + "x" * 3000), f"k{number}") for number in numbers)
-        )
+        await asyncio.gather(*(surely(number // 4) for number in range(200)))
 
     asyncio.run(all_at_once())
     keys = [json.loads(line)["key"] for line in (tmp_path / "main.jsonl").read_text().splitlines()]
     assert sorted(keys) == sorted(f"k{number}" for number in range(50))
+
+
+def test_a_file_that_another_program_has_locked_is_tried_again_later_and_holds_nobody(tmp_path: Path) -> None:
+    channel = CliChannel(tmp_path)
+    asyncio.run(channel.deliver(answer("one"), "k1"))
+    with (tmp_path / "main.jsonl").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(Retryable, match="locked by another program"):
+            asyncio.run(asyncio.wait_for(channel.deliver(answer("two"), "k2"), 10))
+        with pytest.raises(Retryable, match="locked by another program"):
+            asyncio.run(asyncio.wait_for(channel.probe(answer("one"), "k1"), 10))
+    asyncio.run(channel.deliver(answer("two"), "k2"))
+    assert [json.loads(line)["text"] for line in (tmp_path / "main.jsonl").read_text().splitlines()] == ["one", "two"]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Any endpoint that speaks chat completions: a provider with a key, or a server of one's own (llama.cpp, vLLM, Ollama ...).
+"""Any endpoint that speaks chat completions: a provider with a key, or one's own llama.cpp, vLLM, Ollama and so on.
 
 Built by `rucher.daemon` from `[model] kind = "compatible"`. It never retries and never runs a tool.
 """
@@ -25,8 +25,8 @@ class ToolMode(StrEnum):
 class ChatModel:
     """A model behind a chat-completions endpoint.
 
-    `base_url` is what `/chat/completions` is added to, `context_tokens` what the model can read: in constrained mode the
-    oldest messages are left out to stay below it. Raises BadInput for a URL or key that cannot be one.
+    `base_url` is what `/chat/completions` is added to, `context_tokens` what the model can read: in constrained mode
+    the oldest messages are left out to stay below it. Raises BadInput for a URL or key that cannot be one.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
 """The child process that holds the embedded model's weights, so that a native crash never takes the daemon with it.
 
-Started by `embedded.EmbeddedServer` as a plain script, with one JSON line on stdin: weights, key, context_tokens, threads,
-lean. It says one JSON line on stdout, {"url": ...} or {"obstacle": ..., "detail": ...}, then serves until stdin closes: when
-the daemon ends, however it ends, so does this. It imports nothing of Rucher and never writes the key anywhere.
+Started by `embedded.EmbeddedServer` as a plain script, with one JSON line on stdin: weights, key, context_tokens,
+threads, lean. It says one JSON line on stdout, {"url": ...} or {"obstacle": ..., "detail": ...}, then serves until stdin
+closes: when the daemon ends, however it ends, so does this. It imports nothing of Rucher and never writes the key anywhere.
 """
 
 import json
@@ -11,7 +11,6 @@ import sys
 import threading
 from typing import Any
 
-_NICENESS = 5
 _PROMPT_CACHE_MIB = 512
 _LOG_WARNINGS = 2
 
@@ -55,7 +54,6 @@ def _leash() -> None:
 def main() -> None:
     """Load, say where, serve until stdin closes."""
     config = json.loads(sys.stdin.buffer.readline())
-    os.nice(_NICENESS)
     leash = threading.Thread(target=_leash, daemon=True)
     leash.start()
     said = _serve(config)

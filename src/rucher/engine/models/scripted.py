@@ -1,7 +1,7 @@
 """A model that follows a script: for tests, demonstrations and measurements of everything around a model.
 
-Built by `rucher.daemon` from `[model] kind = "scripted"`. What it answers depends on the conversation alone, so that a run
-resumed after a kill meets the same answers; only the count of pretended failures is forgotten with the process.
+Built by `rucher.daemon` from `[model] kind = "scripted"`. What it answers depends on the conversation alone, so that a
+run resumed after a kill meets the same answers; only the count of pretended failures is forgotten with the process.
 """
 
 import json

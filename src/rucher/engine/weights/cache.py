@@ -1,7 +1,7 @@
 """The cache of pinned weights, one for each user of the machine, shared by all instances.
 
 Called by `rucher.daemon` (in a thread: it blocks) and by the command line. Whatever the source, a file counts only when
-its size and SHA-256 are the pinned ones, so that no source needs to be trusted. What it downloads is never imported or run.
+its size and SHA-256 are the pinned ones, so that no source needs to be trusted. Nothing downloaded is imported or run.
 """
 
 import contextlib

@@ -13,9 +13,6 @@ SELECT * FROM events WHERE seq > ? ORDER BY seq LIMIT ?;
 -- name: event.before
 SELECT * FROM events WHERE seq < ? ORDER BY seq DESC LIMIT ?;
 
--- name: event.after_from_source
-SELECT * FROM events WHERE seq > ? AND source = ? ORDER BY seq LIMIT ?;
-
 -- name: event.of_trace
 SELECT * FROM events WHERE trace_id = ? ORDER BY seq;
 
@@ -88,9 +85,6 @@ INSERT INTO seals (last_seq, first_seq, digest, signature, sealed_at) VALUES (?,
 
 -- name: data_version
 PRAGMA data_version;
-
--- name: meta.get
-SELECT value FROM meta WHERE key = ?;
 
 -- name: meta.put
 INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING;

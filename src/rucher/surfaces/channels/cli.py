@@ -115,7 +115,10 @@ def _probe(path: Path, beginning: bytes) -> Proof:
 def _locked(path: Path, flags: int) -> Iterator[int]:
     file = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise Retryable(f"{path} is locked by another program; it is tried again") from error
         yield file
     finally:
         os.close(file)

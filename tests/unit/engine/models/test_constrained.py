@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jsonschema
@@ -118,6 +119,17 @@ def test_a_result_is_plain_text_that_repeats_the_present_request_and_not_an_earl
     assert result.startswith("Tool result:\na.txt\n")
     assert "The request: Which files are there?" in result
     assert "Who wrote it?" not in result
+
+
+def test_a_model_that_repeats_a_call_is_left_only_its_answer_until_the_user_speaks_again() -> None:
+    once = ASKED.plus(Assistant("", (CALL,)), ToolResult("call_1", "list_dir", ok=True, text="a.txt"))
+    twice = once.plus(
+        Assistant("", (replace(CALL, id="call_2"),)), ToolResult("call_2", "list_dir", ok=True, text="a.txt")
+    )
+    forms = [body(asked)["response_format"] for asked in (ASKED, once, twice, twice.plus(User("Again, please.")))]
+    only_answer = render("m", ASKED, (), OPTIONS, 8192)["response_format"]
+    assert [form == only_answer for form in forms] == [False, False, True, False]
+    assert body(twice)["messages"][0] == body(ASKED)["messages"][0]
 
 
 def test_a_failed_tool_is_told_as_failed() -> None:

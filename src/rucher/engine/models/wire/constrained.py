@@ -54,6 +54,7 @@ def render(
     """The request body; what does not fit `context_tokens` is left out of it, oldest first, and said to be."""
     tools = sorted(tools, key=lambda spec: (_ORDER.index(spec.effect), spec.name))
     prefix = _system(conversation.system, tools)
+    offered = () if _repeats_itself(conversation.messages) else tools
     room = (context_tokens - options.max_tokens) * _CHARS_PER_TOKEN - len(prefix)
     return {
         "model": name,
@@ -62,8 +63,19 @@ def render(
         "temperature": 0,
         "stream": True,
         "stream_options": {"include_usage": True},
-        "response_format": {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema(tools)}},
+        "response_format": {"type": "json_schema", "json_schema": {"name": "reply", "schema": schema(offered)}},
     }
+
+
+def _repeats_itself(messages: Sequence[Message]) -> bool:
+    """Whether a call was made twice since the user spoke: a small model would go on, so only its answer is left to it."""
+    calls: list[str] = []
+    for message in messages:
+        if isinstance(message, User):
+            calls = []
+        elif isinstance(message, Assistant):
+            calls += [_reply(call.name, call.arguments) for call in message.calls]
+    return len(set(calls)) < len(calls)
 
 
 def schema(tools: Sequence[ToolSpec]) -> dict[str, Any]:
@@ -110,9 +122,9 @@ def _system(persona: str, tools: Sequence[ToolSpec]) -> str:
 
 
 _HOW = (
-    "To a greeting, to thanks or to a question about yourself, reply with the answer tool at once. If the request is about "
-    "files or needs a tool, use the tool before you answer, and never guess what it would say. When a tool result answers "
-    "the request, reply with the answer tool."
+    "To a greeting, to thanks or to a question about yourself, reply with the answer tool at once. "
+    "If the request is about files or needs a tool, use the tool before you answer, and never guess what it would say. "
+    "When a tool result answers the request, reply with the answer tool."
 )
 
 
@@ -127,7 +139,7 @@ def _signature(spec: ToolSpec) -> str:
 
 
 def _fitted(messages: Sequence[Message], room: int) -> list[dict[str, str]]:
-    """The messages in at most `room` characters, if that can be: past exchanges go first, then past results of this one."""
+    """The messages in `room` characters where that can be: past exchanges go first, then past results of this one."""
     exchanges = _exchanges(messages, longest=max(room // 3, _SHORTEST_RESULT))
     whole = _size(exchanges)
     while len(exchanges) > 1 and _size(exchanges) > room:
@@ -246,5 +258,5 @@ def _checked(reply: Any, stop: Stop, raw: str) -> tuple[str, dict[str, Any]]:
             raise Retryable("the model's reply was cut before it said anything of use (max_tokens is too small for it)")
         case _:
             raise Permanent(
-                'the endpoint ignores response_format, so its replies cannot be used (set mode = "native" under [model])'
+                'the endpoint ignores response_format, so its replies are of no use (set mode = "native" under [model])'
             )

@@ -37,7 +37,7 @@ class Endpoint:
     async def stream(
         self, body: Mapping[str, Any], reader: Reader, timeout_s: float
     ) -> AsyncGenerator[ModelEvent, None]:
-        """The events of one answer, Finished last; `timeout_s` is for the whole of it. Raises Retryable and Permanent."""
+        """The events of one answer, Finished last, within `timeout_s` in all. Raises Retryable and Permanent."""
         where = f"{self._where}, model {body['model']}"
         deadline = asyncio.get_running_loop().time() + timeout_s
         with _told(where, timeout_s):

@@ -44,7 +44,7 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
 
 
 def _messages(messages: Sequence[Message]) -> Iterator[dict[str, Any]]:
-    """The messages, with a stand-in for every result that never came, without which providers refuse the whole request."""
+    """The messages, with a stand-in for every result that never came: providers refuse a request that lacks one."""
     open_calls: dict[str, str] = {}
     for message in messages:
         if isinstance(message, ToolResult):
