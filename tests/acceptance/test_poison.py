@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rucher.cli.client import Daemon
 from tests.fakes.hive import Hive, resting, running, until
 
 SCRIPT = r"""
@@ -257,3 +258,27 @@ def test_an_agent_file_that_is_broken_is_named_at_the_start_and_nothing_is_begun
         odd.write_bytes(raw)
         unharmed(hive)
         hive.stop()
+
+
+def test_a_mailbox_removed_while_nobody_held_it_open_loses_no_message(tmp_path: Path) -> None:
+    more_than_are_kept_open = 140
+    slow = """
+[[rule]]
+match = "^slow"
+delay_ms = 9000
+answer = "slow done"
+
+[[rule]]
+answer = "echo: {text}"
+"""
+    with running(tmp_path, slow) as hive:
+        hive.told("send", "slow", "--group", "bad")
+        hive.told("send", "waiting", "--group", "bad")
+        (session,) = (hive.state / "sessions").iterdir()
+        with Daemon(hive.instance) as daemon:
+            for number in range(more_than_are_kept_open):
+                daemon.accept({"text": "hello", "group": f"other-{number}"})
+        until(lambda: len(list((hive.state / "surfaces" / "cli").iterdir())) == more_than_are_kept_open, "all answered")
+        (session / "inbound.db").unlink()
+        (session / "inbound.db-journal").unlink(missing_ok=True)
+        until(lambda: hive.delivered("bad") == ["slow done", "echo: waiting"], "both must be answered", 60)

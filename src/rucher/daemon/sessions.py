@@ -170,10 +170,19 @@ class Sessions:
         for row in await boxes.pending_messages(session.session_id):
             async with self._slots:
                 await self._answer(session, row)
+        await self._notice_loss(session)
         if session.stopped:
             session.stopped = ""
             restarted = {"session": session.session_id}
             await store.append(self._note(session, "session.restarted", str(self._at.clock.now()), restarted))
+
+    async def _notice_loss(self, session: _Session) -> None:
+        """A mailbox that somebody removed comes back empty: fill it again when it lacks what the journal says is open."""
+        held = {row.key for row in await self._at.mailboxes.pending_messages(session.session_id)}
+        hops = await self._at.store.rows("hops.of_session", session.session_id)
+        if any(hop["hop_id"] not in held for hop in hops):
+            session.filled = False
+            session.wake.set()
 
     async def _fill(self, session: _Session) -> None:
         for hop in await self._at.store.rows("hops.of_session", session.session_id):
