@@ -31,8 +31,8 @@ from rucher.journal.store import StoreReader
 from rucher.protocol.errors import BadInput, Permanent, Retryable
 from rucher.protocol.events import Event
 
-QUESTION = "What is the code of the gate at the north apiary?"
-EXPECTED = "4417"
+QUESTION = "When did hive 3 swarm?"
+EXPECTED = "12 May"
 SECOND_QUESTION = "Which batch of honey waits, and why?"
 READY_S = 60.0
 END_S = 20.0

@@ -12,6 +12,7 @@ from typing import Any
 import structlog
 
 from rucher.daemon.emissions import ending, question
+from rucher.daemon.history import exchange
 from rucher.daemon.offers import offered
 from rucher.engine.context import EXCHANGES, assemble, recent
 from rucher.engine.loop import Agent, Outcome, converse
@@ -238,13 +239,17 @@ class Sessions:
         at, definition = self._at, self._at.agents[run.spec.agent]
 
         async def read_context(_key: str) -> Mapping[str, Any]:
-            rows = await at.store.rows("session.exchanges", run.spec.session, EXCHANGES)
-            return {"persona": definition.persona, "earlier": recent(rows)}
+            return {"persona": definition.persona, "earlier": recent(await self._exchanges(run.spec.session))}
 
         context = await run.perform("checkpoint", Effect.READ, {"read": "context"}, read_context)
         conversation = assemble(context["persona"], context["earlier"], row.body["text"])
         agent = Agent(at.model, at.tools(run.spec.session), offered(definition), run, at.clock)
         return await converse(agent, conversation)
+
+    async def _exchanges(self, session: str) -> list[Mapping[str, Any]]:
+        """What was said and done in the session before, newest first."""
+        rows = await self._at.store.rows("session.exchanges", session, EXCHANGES)
+        return [exchange(row["request"], row["answer"], await self._at.store.run_log(row["run_id"])) for row in rows]
 
     async def _stop(self, session: _Session, error: Exception, cause: "Cause | None" = None) -> None:
         """Say once, in the journal, that the session cannot go on and why; in the log alone if the journal is what fails.

@@ -62,7 +62,7 @@ SELECT * FROM runs WHERE run_id >= ? AND run_id < ? LIMIT 2;
 SELECT * FROM runs WHERE run_id = ?;
 
 -- name: session.exchanges
-SELECT json_extract(asked.body, '$.text') AS request, json_extract(answered.body, '$.text') AS answer
+SELECT runs.run_id, json_extract(asked.body, '$.text') AS request, json_extract(answered.body, '$.text') AS answer
 FROM runs
 JOIN hops ON hops.hop_id = runs.hop_id
 JOIN events AS asked ON asked.id = hops.event_id

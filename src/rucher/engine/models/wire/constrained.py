@@ -258,5 +258,5 @@ def _checked(reply: Any, stop: Stop, raw: str) -> tuple[str, dict[str, Any]]:
             raise Retryable("the model's reply was cut before it said anything of use (max_tokens is too small for it)")
         case _:
             raise Permanent(
-                'the endpoint ignores response_format, so its replies are of no use (set mode = "native" under [model])'
+                'the endpoint ignores response_format, so its replies are of no use (set tools = "native" under [model])'
             )

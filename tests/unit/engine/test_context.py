@@ -1,0 +1,38 @@
+"""What a model is given to read of the past: whole exchanges with what was done in them, the newest first to be kept."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rucher.engine.context import EARLIER_CHARACTERS, EARLIER_RESULT, EXCHANGES, assemble, recent
+from rucher.protocol.conversation import Assistant, ToolCall, ToolResult, User
+
+
+def exchange(request: str, answer: str, *results: str) -> dict[str, Any]:
+    calls = [{"tool": "search", "arguments": {"pattern": "x"}, "ok": True, "text": text} for text in results]
+    return {"request": request, "answer": answer, "calls": calls}
+
+
+def test_an_earlier_answer_is_shown_with_the_calls_it_came_from() -> None:
+    call = ToolCall("earlier-0-0", "search", {"pattern": "x"})
+    conversation = assemble("be good", recent([exchange("q", "a", "found")]), "now")
+    assert conversation.messages == (
+        User("q"),
+        Assistant("", (call,)),
+        ToolResult("earlier-0-0", "search", ok=True, text="found"),
+        Assistant("a"),
+        User("now"),
+    )
+
+
+def test_the_newest_exchanges_come_last_and_only_so_many() -> None:
+    newest_first = [exchange(str(number), "a") for number in range(EXCHANGES + 3)]
+    assert [each["request"] for each in recent(newest_first)] == [str(number) for number in reversed(range(EXCHANGES))]
+
+
+@given(texts=st.lists(st.tuples(st.text(max_size=3000), st.text(max_size=3000), st.text(max_size=3000)), max_size=9))
+def test_the_past_never_takes_more_room_than_it_may(texts: list[tuple[str, str, str]]) -> None:
+    kept = recent([exchange(*text) for text in texts])
+    assert sum(len(each["request"]) + len(each["answer"]) for each in kept) <= EARLIER_CHARACTERS
+    assert all(len(call["text"]) <= EARLIER_RESULT + 6 for each in kept for call in each["calls"])
