@@ -44,7 +44,7 @@ async def find_trace(store: StoreReader, given: str) -> str:
         return traces[0]
     if traces:
         raise BadInput(f"several traces begin with {text}; give more of the id")
-    event = await store.event(text)
+    event = await store.event_anywhere(text)
     if event is None:
         raise BadInput(f"there is no trace and no event {text} in this journal; see `rucher events`")
     return event.trace_id

@@ -8,7 +8,9 @@ import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -52,18 +54,57 @@ class SqliteWriter:
         self.head: int = self._db.execute(_QUERIES["event.head"]).fetchone()[0]
 
     def apply(self, units: Sequence[Unit]) -> Sequence[Outcome | Exception]:
-        """Commit the units in order and return what became of each; of a unit that is an error nothing is kept."""
+        """Commit the units in order and return what became of each; of a unit that is an error nothing is kept.
+
+        Nearly always every event is new and every run's place is free: then one statement inserts the whole batch. When
+        it is refused, for whatever reason, each unit is taken by itself, and its own outcome says why.
+        """
         try:
             with self._transaction():
-                return [self._append(unit) for unit in units]
+                return self._append_all(units)
         except Exception as error:  # noqa: BLE001 - whatever one unit brings with it must fail that unit only
-            if len(units) == 1 or _is_the_stores_own(error):
+            if _is_the_stores_own(error):
                 return [_named_by_consequence(error)] * len(units)
         try:
             with self._transaction():
                 return [self._append_alone(unit) for unit in units]
         except sqlite3.Error as error:
             return [_named_by_consequence(error)] * len(units)
+
+    def _append_all(self, units: Sequence[Unit]) -> list[Outcome]:
+        now = self._clock.now()
+        rows: list[tuple[object, ...]] = []
+        outcomes: list[Outcome] = []
+        written: dict[str, tuple[int, int]] = {}
+        for unit in units:
+            if isinstance(unit, Seal):
+                raise _OneByOne
+            self._expect_free(unit, written)
+            appended = []
+            for draft in unit:
+                body = _stored(draft)
+                self.head += 1
+                rows.append(_row(draft, self.head, now, body))
+                appended.append(Appended(committed(draft, self.head, now, json.loads(body)), first=True))
+            outcomes.append(tuple(appended))
+        self._db.executemany(_QUERIES["event.insert_new"], rows)
+        folds = (change for outcome in outcomes for each in outcome for change in changes(each.event))
+        for statement, alike in groupby(folds, key=itemgetter(0)):
+            self._db.executemany(_VIEW_STATEMENTS[statement], [parameters for _, parameters in alike])
+        return outcomes
+
+    def _expect_free(self, unit: Sequence[Draft], written: dict[str, tuple[int, int]]) -> None:
+        """Check the unit's fences against the store and against what this batch is about to write (`seq`, `fence`)."""
+        for draft in unit:
+            at = draft.run
+            if at is None:
+                continue
+            before = written.get(at.run_id)
+            if before is None:
+                self._check_fence(at)
+            elif at.seq != before[0] + 1 or (at.fence != before[1] and at.fence != at.seq):
+                raise _OneByOne
+            written[at.run_id] = (at.seq, at.fence)
 
     def rebuild(self) -> int:
         """Empty every view and fold it again from the events; returns how many events were folded."""
@@ -139,20 +180,23 @@ class SqliteWriter:
 
     def _take(self, draft: Draft, now: int) -> Appended:
         body = _stored(draft)
-        at = draft.run
-        row = (
-            self.head + 1, draft.id, draft.tenant, draft.source, draft.type, draft.principal, int(draft.trust),
-            draft.addressed_to, draft.trace_id, draft.parent_id, draft.occurred_at, now, body,
-            *((at.run_id, at.seq, at.fence) if at else (None, None, None)),
-        )  # fmt: skip
-        if self._db.execute(_QUERIES["event.insert"], row).rowcount == 0:
-            first = self._db.execute(_QUERIES["event.by_id"], (draft.id,)).fetchone()
-            return Appended(event_of(first), first=False)
+        if self._db.execute(_QUERIES["event.insert"], _row(draft, self.head + 1, now, body)).rowcount == 0:
+            return Appended(self._taken_before(draft), first=False)
         self.head += 1
         # As a reader will find it: the caller's own objects may change later, and may be tuples where JSON has lists.
-        event = committed(replace(draft, body=json.loads(body)), self.head, now)
+        event = committed(draft, self.head, now, json.loads(body))
         self._fold(event)
         return Appended(event, first=True)
+
+    def _taken_before(self, draft: Draft) -> Event:
+        """The event that this draft became when it came before; raises Fenced when its place is another's."""
+        if draft.run is None:
+            return event_of(self._db.execute(_QUERIES["event.by_id"], (draft.id,)).fetchone())
+        place = (draft.run.run_id, draft.run.seq)
+        event = event_of(self._db.execute(_QUERIES["event.by_place"], place).fetchone())
+        if event.id != draft.id:
+            raise Fenced(f"another owner wrote position {draft.run.seq} of run {draft.run.run_id}")
+        return event
 
     def _fold(self, event: Event) -> None:
         for statement, parameters in changes(event):
@@ -241,11 +285,27 @@ def event_of(row: Mapping[str, Any]) -> Event:
     )  # fmt: skip
 
 
+class _OneByOne(Exception):
+    """The batch cannot be taken as one; it says nothing about any unit."""
+
+
+def _row(draft: Draft, seq: int, now: int, body: str) -> tuple[object, ...]:
+    at = draft.run
+    return (
+        seq, draft.id, draft.tenant, draft.source, draft.type, draft.principal, int(draft.trust), draft.addressed_to,
+        draft.trace_id, draft.parent_id, draft.occurred_at, now, body,
+        *((at.run_id, at.seq, at.fence) if at else (None, None, None)),
+    )  # fmt: skip
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
 def _stored(draft: Draft) -> str:
     """The body as it is stored; raises BadInput for one that JSON or UTF-8 cannot hold, or that is too large."""
     try:
-        body = json.dumps(draft.body, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        size = len(body.encode())
+        body = _encode(draft.body)
+        size = len(body) if body.isascii() else len(body.encode())
     except (ValueError, TypeError, RecursionError) as error:
         raise BadInput(f"the body of {draft.subject} cannot be stored: {error}") from error
     if size > MAX_BODY:
@@ -281,8 +341,6 @@ def _open_error(path: Path, error: sqlite3.DatabaseError) -> BadInput | Corrupt:
 
 def _named_by_consequence(error: Exception) -> Exception:
     match error:
-        case sqlite3.IntegrityError() if "events.run_id" in str(error):
-            return Fenced(f"another owner wrote this run's next position ({error})")
         case sqlite3.IntegrityError() | sqlite3.ProgrammingError() | sqlite3.DataError():
             return BadInput(f"an event cannot be stored: {error}")
         case ValueError() | TypeError() | OverflowError() | LookupError():

@@ -94,8 +94,12 @@ class StoreReader:
         return [row["trace_id"] for row in await self.rows("event.ids_starting", prefix, prefix + "~")]
 
     async def event(self, event_id: str) -> Event | None:
-        """The event with this id."""
+        """The event with this id; a run's own events are found in its log, not here."""
         return next(iter(await self.events("event.by_id", event_id)), None)
+
+    async def event_anywhere(self, event_id: str) -> Event | None:
+        """The event with this id, also one of a run, for which the whole journal may be read through."""
+        return await self.event(event_id) or next(iter(await self.events("event.anywhere", event_id)), None)
 
     async def run_log(self, run_id: str) -> Sequence[Event]:
         """The events of one run, in the run's own order."""

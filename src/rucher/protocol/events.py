@@ -135,9 +135,21 @@ def control_event(  # noqa: PLR0913 - the fields of a record
     )
 
 
-def committed(draft: Draft, seq: int, recorded_at: int) -> Event:
-    """The event that `draft` became at place `seq`."""
-    return Event(**{name: getattr(draft, name) for name in _DRAFT_FIELDS}, seq=seq, recorded_at=recorded_at)
-
-
-_DRAFT_FIELDS = tuple(Draft.__dataclass_fields__)
+def committed(draft: Draft, seq: int, recorded_at: int, body: Mapping[str, Any] | None = None) -> Event:
+    """The event that `draft` became at place `seq`, with the body as it was stored if that is given."""
+    return Event(
+        id=draft.id,
+        tenant=draft.tenant,
+        source=draft.source,
+        type=draft.type,
+        principal=draft.principal,
+        trust=draft.trust,
+        trace_id=draft.trace_id,
+        occurred_at=draft.occurred_at,
+        parent_id=draft.parent_id,
+        addressed_to=draft.addressed_to,
+        body=draft.body if body is None else body,
+        run=draft.run,
+        seq=seq,
+        recorded_at=recorded_at,
+    )

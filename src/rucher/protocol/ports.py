@@ -69,7 +69,7 @@ class Journal(Protocol):
         ...
 
     async def event(self, event_id: str) -> Event | None:
-        """The event with this id."""
+        """The event with this id; a run's own events need not be found here."""
         ...
 
     async def grown(self, after: int) -> None:

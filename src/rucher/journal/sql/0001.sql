@@ -1,7 +1,7 @@
 -- The journal: one row an event, never changed, numbered without gaps in commit order.
 CREATE TABLE events (
     seq          INTEGER PRIMARY KEY CHECK (seq > 0),
-    id           TEXT    NOT NULL UNIQUE,
+    id           TEXT    NOT NULL,
     tenant       TEXT    NOT NULL,
     source       TEXT    NOT NULL,
     type         TEXT    NOT NULL,
@@ -19,10 +19,13 @@ CREATE TABLE events (
     CHECK ((run_id IS NULL) = (run_seq IS NULL) AND (run_id IS NULL) = (fence IS NULL))
 ) STRICT;
 
-CREATE INDEX events_by_trace ON events (trace_id, seq);
-
 -- A run's own log. This key is half of the fence: two owners of a run cannot both write its next row.
 CREATE UNIQUE INDEX events_by_run ON events (run_id, run_seq) WHERE run_id IS NOT NULL;
+
+-- All other events: the same delivery has the same id. Runs' events are left out of these two, because each would cost a
+-- page of its own in every commit; their place in their run is their identity, and the view `runs` knows their trace.
+CREATE UNIQUE INDEX events_by_id ON events (id) WHERE run_id IS NULL;
+CREATE INDEX events_by_trace ON events (trace_id, seq) WHERE run_id IS NULL;
 
 CREATE TRIGGER events_never_change BEFORE UPDATE ON events
 BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
@@ -101,4 +104,5 @@ CREATE TABLE runs (
 ) STRICT;
 
 CREATE INDEX runs_by_session ON runs (session_id, seq);
+CREATE INDEX runs_by_trace ON runs (trace_id);
 CREATE INDEX runs_open ON runs (seq) WHERE state IN ('ready', 'running', 'waiting');

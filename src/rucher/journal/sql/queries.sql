@@ -2,9 +2,20 @@
 INSERT INTO events (seq, id, tenant, source, type, principal, trust, addressed_to, trace_id, parent_id, occurred_at,
                     recorded_at, body, run_id, run_seq, fence)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO NOTHING;
+ON CONFLICT DO NOTHING;
+
+-- name: event.insert_new
+INSERT INTO events (seq, id, tenant, source, type, principal, trust, addressed_to, trace_id, parent_id, occurred_at,
+                    recorded_at, body, run_id, run_seq, fence)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: event.by_id
+SELECT * FROM events WHERE id = ? AND run_id IS NULL;
+
+-- name: event.by_place
+SELECT * FROM events WHERE run_id = ? AND run_seq = ?;
+
+-- name: event.anywhere
 SELECT * FROM events WHERE id = ?;
 
 -- name: event.after
@@ -14,13 +25,16 @@ SELECT * FROM events WHERE seq > ? ORDER BY seq LIMIT ?;
 SELECT * FROM events WHERE seq < ? ORDER BY seq DESC LIMIT ?;
 
 -- name: event.of_trace
-SELECT * FROM events WHERE trace_id = ? ORDER BY seq;
+SELECT * FROM events WHERE trace_id = ?1 AND run_id IS NULL
+UNION ALL
+SELECT * FROM events WHERE run_id IN (SELECT run_id FROM runs WHERE trace_id = ?1)
+ORDER BY seq;
 
 -- name: event.of_run
 SELECT * FROM events WHERE run_id = ? ORDER BY run_seq;
 
 -- name: event.ids_starting
-SELECT DISTINCT trace_id FROM events WHERE trace_id >= ? AND trace_id < ? LIMIT 3;
+SELECT DISTINCT trace_id FROM events WHERE trace_id >= ? AND trace_id < ? AND run_id IS NULL LIMIT 3;
 
 -- name: event.head
 SELECT coalesce(max(seq), 0) AS seq FROM events;
