@@ -104,6 +104,9 @@ def main() -> None:
 
     0 is done, 1 done and something is wrong, 2 cannot be used as it is, 3 may work later, 130 interrupted.
     """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - for as long as this process lives
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

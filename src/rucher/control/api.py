@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
@@ -17,9 +17,9 @@ from starlette.types import ASGIApp
 from rucher import __version__
 from rucher.control.bells import Bells
 from rucher.control.gate import Gate
-from rucher.control.outcomes import outcome
+from rucher.control.outcomes import MessageOutcome, outcome, stuck
 from rucher.protocol.errors import BadInput, Denied, Retryable, RucherError
-from rucher.protocol.events import DEFAULT_GROUP
+from rucher.protocol.events import DEFAULT_GROUP, Event
 from rucher.protocol.ports import Appended, Journal
 
 
@@ -54,9 +54,13 @@ class Services:
     bells: Bells
     accept: Callable[[MessageIn], Awaitable[Appended]]
     resolve: Callable[[str, Verdict], Awaitable[None]]
+    trouble: Callable[[Event, str], str]
+    """Why the agent named cannot work on the event just now; empty when it can."""
 
 
 LONGEST_WAIT_S = 55.0
+LOOK_AGAIN_S = 1.0
+"""Seconds after which a waiting command looks whether the session has stopped, though nothing happened in the trace."""
 _STATUS = {BadInput: 422, Denied: 403, Retryable: 503}
 
 
@@ -85,18 +89,15 @@ def build_app(services: Services) -> ASGIApp:
         return {"event_id": event.id, "trace_id": event.trace_id, "seq": event.seq, "first": appended.first}
 
     @app.get("/api/v1/messages/{event_id}/outcome")
-    async def wait(event_id: str, wait_s: float = LONGEST_WAIT_S) -> dict[str, Any]:
+    async def wait(event_id: str, wait_s: Annotated[float, Query(ge=0)] = LONGEST_WAIT_S) -> dict[str, Any]:
         message = await services.journal.event(event_id)
         if message is None:
             raise BadInput(f"there is no event {event_id}; see `rucher events`")
         try:
             async with asyncio.timeout(min(wait_s, LONGEST_WAIT_S)):
-                with services.bells.watch(message.trace_id) as rung:
-                    while not (found := outcome(await services.journal.trace(message.trace_id), event_id)):
-                        await rung()
+                return asdict(await _outcome(services, message))
         except TimeoutError:
             return {"event_id": event_id, "trace_id": message.trace_id, "status": "pending", "answer": ""}
-        return asdict(found)
 
     @app.post("/api/v1/runs/{run_id}/resolve", status_code=204)
     async def resolve(run_id: str, verdict: Verdict) -> None:
@@ -107,3 +108,14 @@ def build_app(services: Services) -> ASGIApp:
         return {"instance": services.instance, "version": __version__, "state": "running"}
 
     return Gate(app, services.token)
+
+
+async def _outcome(services: Services, message: Event) -> MessageOutcome:
+    """How the message ended, once that is known, or that the session it waits in has stopped."""
+    with services.bells.watch(message.trace_id) as rung:
+        while True:
+            trace = await services.journal.trace(message.trace_id)
+            found = outcome(trace, message.id) or stuck(trace, message, services.trouble)
+            if found:
+                return found
+            await rung(LOOK_AGAIN_S)

@@ -1,12 +1,13 @@
 """Wakes whoever waits for something to happen in a trace. One reader of the journal's end serves all who wait."""
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 
 from rucher.protocol.backoff import surely
+from rucher.protocol.errors import Retryable
 from rucher.protocol.ports import Clock, Journal
 
 BATCH = 1000
@@ -18,17 +19,24 @@ class Bells:
     def __init__(self, journal: Journal, clock: Clock) -> None:
         self._journal = journal
         self._clock = clock
+        self._closed = False
         self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
 
-    @contextmanager
-    def watch(self, trace_id: str) -> Iterator[Callable[[], Awaitable[None]]]:
-        """A function that returns once the trace has grown since it was last called, or since now."""
+    @contextlib.contextmanager
+    def watch(self, trace_id: str) -> Iterator[Callable[[float], Awaitable[None]]]:
+        """A function that returns once the trace has grown since it was last called, or after so many seconds.
+
+        It raises Retryable once the daemon stops.
+        """
         bell = asyncio.Event()
         self._waiting[trace_id].add(bell)
 
-        async def rung() -> None:
-            await bell.wait()
+        async def rung(seconds: float) -> None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(bell.wait(), seconds)
             bell.clear()
+            if self._closed:
+                raise Retryable("the daemon is stopping; what it accepted is kept and goes on at its next start")
 
         try:
             yield rung
@@ -36,6 +44,13 @@ class Bells:
             self._waiting[trace_id].discard(bell)
             if not self._waiting[trace_id]:
                 del self._waiting[trace_id]
+
+    def close(self) -> None:
+        """Send everybody who waits away."""
+        self._closed = True
+        for bells in self._waiting.values():
+            for bell in bells:
+                bell.set()
 
     async def run(self, after: int) -> None:
         """Read the journal from `after` on and ring, until cancelled."""

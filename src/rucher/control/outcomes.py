@@ -1,6 +1,6 @@
 """What became of a message, read off its trace: pure, and the same whether the daemon runs or not."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rucher.protocol.events import Event
@@ -38,6 +38,14 @@ def outcome(trace: Sequence[Event], event_id: str) -> MessageOutcome | None:
         if event.type in HOP_ENDINGS and event.parent_id in hops:
             return MessageOutcome(event_id, message.trace_id, HOP_ENDINGS[event.type], event.body["reason"])
     return None
+
+
+def stuck(trace: Sequence[Event], message: Event, trouble: Callable[[Event, str], str]) -> MessageOutcome | None:
+    """That the message waits behind others in a session that has stopped, if it does."""
+    hops = [event for event in trace if event.type == "hop.made" and event.body["event"] == message.id]
+    agents = [hop.body["to"].removeprefix("agent:") for hop in hops if hop.body["to"].startswith("agent:")]
+    reason = next(filter(None, (trouble(message, agent) for agent in agents)), "")
+    return MessageOutcome(message.id, message.trace_id, "stopped", reason) if reason else None
 
 
 def _delivered_as(trace: Sequence[Event], reply: Event) -> str | None:

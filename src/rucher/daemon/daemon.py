@@ -10,16 +10,18 @@ import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 
+import structlog
+
 from rucher import __version__
 from rucher.control.api import MessageIn, Services, Verdict, build_app
 from rucher.control.bells import Bells
 from rucher.daemon.hops import StoredHops
-from rucher.daemon.lock import sole_daemon
+from rucher.daemon.lock import instance_stays, sole_daemon
 from rucher.daemon.logs import write_logs_to
 from rucher.daemon.models import fetch_weights, open_model, warm_quietly
 from rucher.daemon.resolution import resolve
 from rucher.daemon.rulebook import open_rules
-from rucher.daemon.serve import listen, serve
+from rucher.daemon.serve import allow_many_files, listen, serve
 from rucher.daemon.sessions import Sessions, Workplace
 from rucher.daemon.settings import Settings, load_settings
 from rucher.daemon.tools import open_hands
@@ -45,6 +47,9 @@ PRIVATE = 0o077
 """The umask of a daemon: what it writes is for its owner only, unless it says otherwise."""
 
 
+log = structlog.get_logger()
+
+
 class _Stopped(Exception):
     """The daemon was told to stop; it ends the group of all its tasks."""
 
@@ -57,6 +62,7 @@ def run_daemon(instance: Instance, announce: Callable[[str], None], on_progress:
     settings = load_settings(instance)
     fetch_weights(settings.model, on_progress)
     os.umask(PRIVATE)
+    allow_many_files()
     with sole_daemon(instance.lock):
         asyncio.run(_run(instance, settings, announce))
 
@@ -87,7 +93,8 @@ async def _supervise(
     stack.callback(write_logs_to(instance.log))
     store = await stack.enter_async_context(open_store(instance.journal, clock))
     sealer = Sealer(store, key, instance.seal_head, clock)
-    stack.push_async_callback(sealer.seal)
+    await sealer.demand_whole()
+    stack.push_async_callback(_seal_at_last, sealer)
     model = await stack.enter_async_context(open_model(settings.model, instance))
     hands = await stack.enter_async_context(open_hands(instance, clock))
     kernel, bells = Kernel(store, clock, entropy), Bells(store, clock)
@@ -105,7 +112,7 @@ async def _supervise(
         async def decide(run_id: str, verdict: Verdict) -> None:
             await sessions.wake(await resolve(store, kernel, run_id, verdict.step, verdict.verdict))
 
-        app = build_app(Services(settings.instance.name, token, store, bells, accept, decide))
+        app = build_app(Services(settings.instance.name, token, store, bells, accept, decide, sessions.trouble))
         destinations: dict[str, Destination] = {"agent": sessions, "surface": delivery}
         await sessions.resume()
         for work in (
@@ -116,7 +123,8 @@ async def _supervise(
             hands.pool.run(),
             serve(app, listener),
             warm_quietly(model, agents.get(rules.current.default.removeprefix("agent:"))),
-            _stopping(stop),
+            _stopping(stop, bells),
+            instance_stays(instance.lock, clock),
         ):
             tasks.create_task(work)
         announce(f"{settings.instance.name} is up on http://127.0.0.1:{port}; Ctrl-C stops it")
@@ -134,8 +142,17 @@ def _first_fault(group: BaseExceptionGroup[BaseException]) -> BaseException | No
     return fault
 
 
-async def _stopping(stop: asyncio.Event) -> None:
+async def _seal_at_last(sealer: Sealer) -> None:
+    """Seal what was committed before the end; when that fails the next start seals it."""
+    try:
+        await sealer.seal()
+    except RucherError as error:
+        log.warning("the last events are not sealed yet", reason=str(error))
+
+
+async def _stopping(stop: asyncio.Event, bells: Bells) -> None:
     await stop.wait()
+    bells.close()
     raise _Stopped
 
 

@@ -1,5 +1,6 @@
 """The one-daemon rule: a file lock that the operating system drops when its holder dies, however it dies."""
 
+import asyncio
 import fcntl
 import json
 import os
@@ -10,9 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rucher.protocol.errors import BadInput
+from rucher.protocol.errors import BadInput, Corrupt
+from rucher.protocol.ports import Clock
 
 LOOKS, LOOK_S = 5, 0.02
+LOOK_HERE_S = 1.0
 
 
 @contextmanager
@@ -29,6 +32,21 @@ def sole_daemon(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+async def instance_stays(path: Path, clock: Clock) -> None:
+    """Raise Corrupt when the instance is no longer where it was: what is written from then on would go to another place."""
+    before = await asyncio.to_thread(path.stat)
+    while True:
+        await clock.sleep(LOOK_HERE_S)
+        try:
+            now = await asyncio.to_thread(path.stat)
+        except OSError:
+            now = None
+        if now is None or (now.st_dev, now.st_ino) != (before.st_dev, before.st_ino):
+            raise Corrupt(
+                f"the instance {path.parent.parent} was moved or removed while it ran; start it where it is now"
+            )
 
 
 def _locked(descriptor: int) -> bool:

@@ -15,6 +15,8 @@ import structlog
 from structlog.typing import EventDict, WrappedLogger
 from typing_extensions import override
 
+QUIET_S = 10.0
+REMEMBERED = 1000
 _SHOWN = frozenset({"warning", "error", "critical", "exception"})
 
 
@@ -34,6 +36,7 @@ def write_logs_to(path: Path) -> Callable[[], None]:
     )
     handler = logging.StreamHandler(file)
     handler.setFormatter(_JsonLines())
+    handler.addFilter(_NotAgain())
     logging.raiseExceptions = False
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     return file.close
@@ -50,6 +53,24 @@ class _Lines:
             self._file.write(message + "\n")
 
     warning = error = exception = msg
+
+
+class _NotAgain(logging.Filter):
+    """Lets the same words of a library through once in a while: a full machine says them thousands of times a second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[str, float] = {}
+
+    @override
+    def filter(self, record: logging.LogRecord) -> bool:
+        words = f"{record.name} {record.msg}"
+        if record.created - self._said.get(words, 0.0) < QUIET_S:
+            return False
+        if len(self._said) > REMEMBERED:
+            self._said.clear()
+        self._said[words] = record.created
+        return True
 
 
 class _JsonLines(logging.Formatter):

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import resource
 import socket
 from collections.abc import Iterator
 
@@ -13,6 +14,7 @@ from typing_extensions import override
 from rucher.protocol.errors import BadInput
 
 LOOPBACK = "127.0.0.1"
+MOST_FILES = 65_536
 FAREWELL_S = 1
 """Seconds that a request may still take once the daemon stops."""
 
@@ -32,6 +34,13 @@ def listen(port: int, config: str) -> socket.socket:
             ) from error
         raise
     return listener
+
+
+def allow_many_files() -> None:
+    """Let this process open as many files as the machine allows it: each connection, session and sandbox needs some."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class _Server(uvicorn.Server):

@@ -50,6 +50,8 @@ class _Session:
     filled: bool = False
     """Whether every hop that it has accepted is known to be in its mailbox, which is a view and may be lost."""
     stopped: str = ""
+    at: "Cause | None" = None
+    """What it works on just now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,11 @@ class Sessions:
         self._wake(session)
         return {"session": session.session_id}
 
+    def trouble(self, event: Event, agent: str) -> str:
+        """Why the session that this event goes to cannot work just now; empty when it can."""
+        known = self._sessions.get(session_id(event.tenant, agent, _room(event), str(event.body.get("thread", ""))))
+        return known.stopped if known else ""
+
     async def wake(self, session_id: str) -> None:
         """Look at a session, because it has work, or its owner resolved what it waited for."""
         row = (await self._at.store.rows("session.get", session_id))[0]
@@ -170,7 +177,9 @@ class Sessions:
             session.filled = True
         for row in await boxes.pending_messages(session.session_id):
             async with self._slots:
+                session.at = Cause(row.key, str(row.body.get("trace", session.trace_id)))
                 await self._answer(session, row)
+                session.at = None
         await self._notice_loss(session)
         if session.stopped:
             session.stopped = ""
@@ -254,17 +263,19 @@ class Sessions:
     async def _stop(self, session: _Session, error: Exception, cause: "Cause | None" = None) -> None:
         """Say once, in the journal, that the session cannot go on and why; in the log alone if the journal is what fails.
 
-        With a cause it is said in that hop's trace, once a hop, so that whoever waits for its answer learns it.
+        Said in the trace of the hop that it is about, once a hop and reason, so that whoever waits for an answer learns it.
         """
         reason = told(error)
         session.filled = False
+        cause = cause or session.at
+        session.at = None
         if session.stopped == reason and cause is None:
             return
         if session.stopped != reason:
             log.warning("a session stopped", session=session.session_id, reason=reason)
         session.stopped = reason
         body = {"session": session.session_id, "reason": reason}
-        key = cause.hop if cause else str(self._at.clock.now())
+        key = derived(cause.hop, reason) if cause else str(self._at.clock.now())
         note = self._note(session, "session.stopped", key, body, cause)
         try:
             await self._at.store.append(note)

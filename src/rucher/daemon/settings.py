@@ -127,9 +127,13 @@ def cache_folder() -> Path:
     """Where this user's downloads and the launch kit are kept."""
     if given := os.environ.get("RUCHER_CACHE"):
         return Path(given).absolute()
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "rucher"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rucher"
+    if xdg := os.environ.get("XDG_CACHE_HOME"):
+        return Path(xdg).absolute() / "rucher"
+    try:
+        home = Path.home()
+    except RuntimeError as error:
+        raise BadInput("this user has no home folder; set HOME, or RUCHER_CACHE to a folder for downloads") from error
+    return home / ("Library/Caches" if sys.platform == "darwin" else ".cache") / "rucher"
 
 
 def weights_folder() -> Path:

@@ -160,7 +160,7 @@ async def _call(agent: Agent, call: ToolCall, last_call: str) -> ToolResult:
         return {"ok": result.ok, "text": result.text}
 
     request = {"tool": call.name, "arguments": call.arguments}
-    result = await agent.steps.perform("tool_call", spec.effect, request, act)
+    result = await agent.steps.perform("tool_call", spec.effect, request, act, agent.tools.probe)
     return ToolResult(call.id, call.name, ok=result["ok"], text=result["text"])
 
 

@@ -50,6 +50,17 @@ class Sealer:
         self._head = head
         self._clock = clock
 
+    async def demand_whole(self) -> None:
+        """Raise Corrupt when the journal has lost what was sealed: it must not be sealed anew as if nothing had happened."""
+        newest = await asyncio.to_thread(_read_head, self._head)
+        last_seq, digest = await self._store.call(_last_seal)
+        if newest is None or newest[0] < last_seq or newest == (last_seq, digest):
+            return
+        raise Corrupt(
+            f"the journal has lost events: {self._head} names a seal up to event {newest[0]}, the journal's last is up to "
+            f"{last_seq}; put a backup of the journal in its place, or remove {self._head.name} to go on with what is left"
+        )
+
     async def run(self) -> None:
         """Seal what is there, then new events every few seconds, until cancelled."""
         while True:

@@ -9,11 +9,12 @@ from rucher.protocol.events import Event
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """One step as the log knows it. `result` is None for an intention whose act may or may not have happened."""
+    """One step as the log knows it; `intended` without a `result` may or may not have been acted in this attempt."""
 
     kind: str
     request_hash: str
     attempt: int
+    intended: bool = False
     result: Mapping[str, Any] | None = None
 
 
@@ -40,13 +41,15 @@ def recall(events: Iterable[Event]) -> RunLog:
         log = replace(log, next_seq=event.run.seq + 1, fence=event.run.fence)
         match event.type:
             case "step.intended":
-                steps[body["step"]] = Recalled(body["kind"], body["request_hash"], body["attempt"])
+                steps[body["step"]] = Recalled(body["kind"], body["request_hash"], body["attempt"], intended=True)
             case "step.recorded":
-                steps[body["step"]] = Recalled(body["kind"], body["request_hash"], body["attempt"], body["result"])
+                steps[body["step"]] = Recalled(
+                    body["kind"], body["request_hash"], body["attempt"], result=body["result"]
+                )
                 log = replace(log, waiting_for="")
             case "step.reopened":
                 past = steps[body["step"]]
-                steps[body["step"]] = replace(past, attempt=past.attempt + 1)
+                steps[body["step"]] = replace(past, attempt=past.attempt + 1, intended=False)
                 log = replace(log, waiting_for="")
             case "run.waiting":
                 log = replace(log, waiting_for=body["step"], waiting_reason=body["reason"])

@@ -15,12 +15,13 @@ from rucher.protocol.conversation import Effect
 from rucher.protocol.errors import BadInput, Diverged, Fenced, Suspended, Uncertain
 from rucher.protocol.events import Draft, Event, RunPosition, control_event
 from rucher.protocol.ids import derived, ulid
-from rucher.protocol.ports import Clock, Entropy, Journal
+from rucher.protocol.ports import Clock, Entropy, Journal, Proof
 
 ENGINE_VERSION = 1
 """Raised by hand when recorded steps can no longer be replayed by this code; never derived from the source."""
 
 Act = Callable[[str], Awaitable[Mapping[str, Any]]]
+Probe = Callable[[str], Awaitable[Proof]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,9 @@ class Run:
         if not all(each.first for each in appended if each.event.type != "run.created"):
             raise Fenced(f"run {self.spec.run_id} was acquired twice at the same position")
 
-    async def perform(self, kind: str, effect: Effect, request: Mapping[str, Any], act: Act) -> Mapping[str, Any]:
+    async def perform(
+        self, kind: str, effect: Effect, request: Mapping[str, Any], act: Act, probe: Probe | None = None
+    ) -> Mapping[str, Any]:
         """The recorded result of the run's next step, or that of `act(key)`; see the Steps port.
 
         Raises Suspended, with the run parked, when `act` cannot tell whether an interrupted act happened.
@@ -138,8 +141,12 @@ class Run:
         if past is not None and past.result is not None:
             return past.result
         attempt = await self._intend(step, kind, effect, request, asked, past)
+        key = derived("step", self.spec.run_id, step, str(attempt))
+        unfinished = past is not None and past.intended and effect is Effect.NON_IDEMPOTENT
         try:
-            result = await act(derived("step", self.spec.run_id, step, str(attempt)))
+            if unfinished and probe is not None:
+                await _demand_proof(kind, probe, key)
+            result = await act(key)
         except Uncertain as error:
             intended = (
                 [self._intended(step, effect, request, Recalled(kind, asked, attempt))] if effect is Effect.READ else []
@@ -148,7 +155,7 @@ class Run:
             self.waiting_for, self.waiting_reason = step, str(error)
             raise Suspended(self.spec.run_id, step, str(error)) from error
         more = {"request": dict(request)} if effect is Effect.READ else {}
-        self._unwritten.append(self._recorded(step, Recalled(kind, asked, attempt, result), more))
+        self._unwritten.append(self._recorded(step, Recalled(kind, asked, attempt, result=result), more))
         return result
 
     async def finish(self, state: str, reason: str, *emissions: Draft) -> None:
@@ -216,6 +223,11 @@ class Run:
             trace_id=spec.trace_id, parent_id=spec.hop, occurred_at=self._clock.now(),
             body={"run": spec.run_id, **body}, run=RunPosition(spec.run_id, seq, self._fence),
         )  # fmt: skip
+
+
+async def _demand_proof(kind: str, probe: Probe, key: str) -> None:
+    if await probe(key) is Proof.UNKNOWN:
+        raise Uncertain(f"{kind}: it was intended before an interruption, and nothing tells whether it ran.")
 
 
 def _hash(kind: str, request: Mapping[str, Any]) -> str:

@@ -65,8 +65,8 @@ STATEMENTS = {INBOUND: _INBOUND, OUTBOUND: _OUTBOUND}
 _HEADER = b"SQLite format 3\x00"
 _CHANGE_COUNTER = slice(24, 28)
 _CURE = {
-    INBOUND: "stop the session, remove this file, and it is filled again from the journal",
-    OUTBOUND: "stop the session and move this file away; answers that the journal has are not lost",
+    INBOUND: "stop the daemon, remove this file and start again: it is filled from the journal",
+    OUTBOUND: "stop the daemon, move this file and inbound.db away and start again: what the journal has is not lost",
 }
 _TEMPORARY = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_NOMEM", "SQLITE_PROTOCOL", "SQLITE_IOERR")
 _PASSING = {

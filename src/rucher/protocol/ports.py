@@ -93,6 +93,14 @@ class Model(Protocol):
         ...
 
 
+class Proof(StrEnum):
+    """An answer to "was this done already?"."""
+
+    DONE = "done"
+    NOT_DONE = "not_done"
+    UNKNOWN = "unknown"
+
+
 class Tools(Protocol):
     """Executes tool calls of one session somewhere safe."""
 
@@ -104,14 +112,26 @@ class Tools(Protocol):
         """
         ...
 
+    async def probe(self, key: str) -> Proof:
+        """Whether the call under `key` ran; UNKNOWN unless there is a sure sign. Raises Corrupt or Retryable."""
+        ...
+
 
 class Steps(Protocol):
     """The journal of one run, as the engine sees it."""
 
     async def perform(
-        self, kind: str, effect: Effect, request: Mapping[str, Any], act: Callable[[str], Awaitable[Mapping[str, Any]]]
+        self,
+        kind: str,
+        effect: Effect,
+        request: Mapping[str, Any],
+        act: Callable[[str], Awaitable[Mapping[str, Any]]],
+        probe: Callable[[str], Awaitable[Proof]] | None = None,
     ) -> Mapping[str, Any]:
         """The result recorded for the next step of this run, or else of `act(key)`, which is then recorded.
+
+        `probe(key)` is asked first when a step that must not run twice was intended before and has no result; without
+        it, `act` must itself be safe to call again with the same key.
 
         Raises Diverged when the recorded step was for another request, Fenced when the run was taken over, Suspended
         when it waits for the owner, and what `act` raises.
@@ -127,14 +147,6 @@ class DeliveryState(StrEnum):
     DELIVERED = "delivered"
     FAILED = "failed"
     UNCERTAIN = "uncertain"
-
-
-class Proof(StrEnum):
-    """A surface's answer to "did you send this already?"."""
-
-    DONE = "done"
-    NOT_DONE = "not_done"
-    UNKNOWN = "unknown"
 
 
 class Deliverer(Protocol):

@@ -16,7 +16,7 @@ from rucher.mailbox.host import HostMailbox
 from rucher.mailbox.rows import InboundRow, Kind, Outcome, ResultRow, State
 from rucher.protocol.conversation import Effect, ToolCall, ToolResult, ToolSpec
 from rucher.protocol.errors import Corrupt, Denied, Retryable, Uncertain
-from rucher.protocol.ports import Clock
+from rucher.protocol.ports import Clock, Proof
 from rucher.sandbox.bubblewrap import Bubblewrap
 from rucher.sandbox.mailboxes import Mailboxes, translated
 from rucher.sandbox.ownership import adopt
@@ -94,6 +94,11 @@ class SessionHands:
         """
         with self._at_work():
             return await self._execute(_Call(call, spec, key))
+
+    async def probe(self, key: str) -> Proof:
+        """Whether the call under `key` ran. A mailbox that does not know it may be a new one: then nobody can tell."""
+        with self._at_work():
+            return await self._mailboxes.use(self.session_id, lambda box: _proof(box, key))
 
     async def cancel(self, key: str) -> None:
         """Ask the runner to stop the call under `key`, which then ends as a failed one."""
@@ -352,6 +357,14 @@ class SessionHands:
 
     def _half_written(self) -> str:
         return f"{self._dir / 'outbound.db'}: its runner died inside a commit that only another runner may undo"
+
+
+def _proof(mailbox: HostMailbox, key: str) -> Proof:
+    if mailbox.row(key) is None:
+        return Proof.UNKNOWN
+    if mailbox.result(key) is not None:
+        return Proof.DONE
+    return Proof.UNKNOWN if mailbox.claimed(key) else Proof.NOT_DONE
 
 
 def _known(mailbox: HostMailbox, key: str) -> tuple[InboundRow | None, ResultRow | None, bool]:

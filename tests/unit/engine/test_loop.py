@@ -24,6 +24,7 @@ from rucher.protocol.conversation import (
     User,
 )
 from rucher.protocol.errors import Denied, Permanent, Retryable, Suspended
+from rucher.protocol.ports import Proof
 from tests.fakes.clock import ManualClock
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
@@ -72,6 +73,9 @@ class Bench:
             raise self.fails
         return ToolResult(call.id, call.name, ok=True, text=f"got {call.arguments['n']}")
 
+    async def probe(self, _key: str) -> Proof:
+        return Proof.NOT_DONE
+
 
 class Notebook:
     """Steps that remember results, as the kernel does."""
@@ -86,6 +90,7 @@ class Notebook:
         _effect: Effect,
         _request: Mapping[str, Any],
         act: Callable[[str], Awaitable[Mapping[str, Any]]],
+        _probe: Callable[[str], Awaitable[Proof]] | None = None,
     ) -> Mapping[str, Any]:
         place, self.at = self.at, self.at + 1
         if place < len(self.results):

@@ -15,7 +15,7 @@ from rucher.protocol.conversation import Effect
 from rucher.protocol.errors import BadInput, Diverged, Fenced, Retryable, Suspended, Uncertain
 from rucher.protocol.events import Draft
 from rucher.protocol.ids import derived
-from rucher.protocol.ports import Appended
+from rucher.protocol.ports import Appended, Proof
 from tests.fakes.clock import ManualClock
 
 SPEC = RunSpec(hop="H", session="S", agent="scribe", model="m", tenant="local", trace_id=derived("trace", "t"))
@@ -258,5 +258,35 @@ def test_a_result_that_cannot_be_stored_leaves_a_run_that_can_be_finished(tmp_pa
             await run.finish("done", "")
         await run.finish("failed", "too large")
         assert (await store.rows("run.get", SPEC.run_id))[0]["state"] == "failed"
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.parametrize(("proof", "parked"), [(Proof.UNKNOWN, True), (Proof.NOT_DONE, False), (Proof.DONE, False)])
+def test_an_interrupted_step_that_must_not_run_twice_is_probed_before_it_is_acted(
+    tmp_path: Path,
+    proof: Proof,
+    parked: bool,  # noqa: FBT001 - a table's column
+) -> None:
+    async def story(store: JournalStore) -> None:
+        counter = Counter()
+
+        async def dies(_key: str) -> Mapping[str, Any]:
+            raise Retryable("the process died here")
+
+        async def probe(_key: str) -> Proof:
+            return proof
+
+        async def again(run: Run) -> Any:
+            return await run.perform("tool_call", Effect.NON_IDEMPOTENT, {"tool": "x"}, counter.act, probe)
+
+        with pytest.raises(Retryable):
+            await step(await kernel(store).open(SPEC), dies)
+        if parked:
+            with pytest.raises(Suspended):
+                await again(await kernel(store).open(SPEC))
+            await kernel(store).resolve(SPEC, "1", None)
+        await again(await kernel(store).open(SPEC))
+        assert len(counter.keys) == 1
 
     tell(tmp_path, story)
