@@ -16,7 +16,7 @@ from rucher import __version__
 from rucher.control.api import MessageIn, Services, Verdict, build_app
 from rucher.control.bells import Bells
 from rucher.daemon.hops import StoredHops
-from rucher.daemon.lock import instance_stays, sole_daemon
+from rucher.daemon.lock import Hold, sole_daemon
 from rucher.daemon.logs import write_logs_to
 from rucher.daemon.models import fetch_weights, open_model, warm_quietly
 from rucher.daemon.resolution import resolve
@@ -63,17 +63,23 @@ def run_daemon(instance: Instance, announce: Callable[[str], None], on_progress:
     fetch_weights(settings.model, on_progress)
     os.umask(PRIVATE)
     allow_many_files()
-    with sole_daemon(instance.lock):
-        asyncio.run(_run(instance, settings, announce))
+    with sole_daemon(instance.lock) as hold:
+        try:
+            asyncio.run(_run(instance, settings, hold, announce))
+        except (RucherError, OSError) as error:
+            # Whatever fails first in a place that is no longer there, this is why.
+            if lost := hold.lost():
+                raise lost from error
+            raise
 
 
-async def _run(instance: Instance, settings: Settings, announce: Callable[[str], None]) -> None:
+async def _run(instance: Instance, settings: Settings, hold: Hold, announce: Callable[[str], None]) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         async with AsyncExitStack() as stack:
-            await _supervise(instance, settings, stack, stop, announce)
+            await _supervise(instance, settings, stack, hold, stop, announce)
     except BaseExceptionGroup as group:
         fault = _first_fault(group)
         if fault is not None:
@@ -82,7 +88,12 @@ async def _run(instance: Instance, settings: Settings, announce: Callable[[str],
 
 
 async def _supervise(
-    instance: Instance, settings: Settings, stack: AsyncExitStack, stop: asyncio.Event, announce: Callable[[str], None]
+    instance: Instance,
+    settings: Settings,
+    stack: AsyncExitStack,
+    hold: Hold,
+    stop: asyncio.Event,
+    announce: Callable[[str], None],
 ) -> None:
     clock, entropy = SystemClock(), SystemEntropy()
     tenant, port = settings.instance.tenant, settings.daemon.port
@@ -124,7 +135,7 @@ async def _supervise(
             serve(app, listener),
             warm_quietly(model, agents.get(rules.current.default.removeprefix("agent:"))),
             _stopping(stop, bells),
-            instance_stays(instance.lock, clock),
+            hold.watch(clock),
         ):
             tasks.create_task(work)
         announce(f"{settings.instance.name} is up on http://127.0.0.1:{port}; Ctrl-C stops it")

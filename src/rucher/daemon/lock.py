@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from rucher.protocol.errors import BadInput, Corrupt
@@ -19,7 +20,7 @@ LOOK_HERE_S = 1.0
 
 
 @contextmanager
-def sole_daemon(path: Path) -> Iterator[None]:
+def sole_daemon(path: Path) -> Iterator["Hold"]:
     """Hold the instance; raises BadInput naming the holder when another process does."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -29,24 +30,37 @@ def sole_daemon(path: Path) -> Iterator[None]:
             raise BadInput(f"a daemon runs on {path.parent.parent} already: {holder}; stop that one first")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
-        yield
+        file = os.fstat(descriptor)
+        yield Hold(path, file.st_dev, file.st_ino)
     finally:
         os.close(descriptor)
 
 
-async def instance_stays(path: Path, clock: Clock) -> None:
-    """Raise Corrupt when the instance is no longer where it was: what is written from then on would go to another place."""
-    before = await asyncio.to_thread(path.stat)
-    while True:
-        await clock.sleep(LOOK_HERE_S)
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The lock as it was taken: where its file was, and which file it is."""
+
+    path: Path
+    device: int
+    inode: int
+
+    def lost(self) -> Corrupt | None:
+        """What to raise when the instance is no longer where it was taken; None while it is."""
         try:
-            now = await asyncio.to_thread(path.stat)
+            now = self.path.stat()
         except OSError:
             now = None
-        if now is None or (now.st_dev, now.st_ino) != (before.st_dev, before.st_ino):
-            raise Corrupt(
-                f"the instance {path.parent.parent} was moved or removed while it ran; start it where it is now"
-            )
+        if now is not None and (now.st_dev, now.st_ino) == (self.device, self.inode):
+            return None
+        place = self.path.parent.parent
+        return Corrupt(f"the instance {place} was moved or removed while it ran; start it where it is now")
+
+    async def watch(self, clock: Clock) -> None:
+        """Raise Corrupt once the instance was moved: what is written from then on would go to another place."""
+        while True:
+            await clock.sleep(LOOK_HERE_S)
+            if lost := await asyncio.to_thread(self.lost):
+                raise lost
 
 
 def _locked(descriptor: int) -> bool:
