@@ -7,7 +7,7 @@ is woken, so that a refusal leaves nothing half-done.
 import asyncio
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import structlog
@@ -109,7 +109,7 @@ async def _supervise(
     model = await stack.enter_async_context(open_model(settings.model, instance))
     hands = await stack.enter_async_context(open_hands(instance, clock))
     kernel, bells = Kernel(store, clock, entropy), Bells(store, clock)
-    ingress = Ingress(store, clock, entropy, tenant, agents.keys)
+    door = _door(Ingress(store, clock, entropy, tenant, agents.keys), settings.instance.owner)
     delivery = Delivery(store, clock, {"cli": CliChannel(instance.surfaces / "cli")})
     limit = settings.daemon.concurrent_runs
     place = Workplace(store, kernel, clock, hands.mailboxes, model, hands.pool.session, agents, limit)
@@ -117,13 +117,10 @@ async def _supervise(
     async with asyncio.TaskGroup() as tasks:
         sessions = Sessions(place, tasks)
 
-        async def accept(message: MessageIn) -> Appended:
-            return await ingress.accept(_from_owner(message, settings.instance.owner))
-
         async def decide(run_id: str, verdict: Verdict) -> None:
             await sessions.wake(await resolve(store, kernel, run_id, verdict.step, verdict.verdict))
 
-        app = build_app(Services(settings.instance.name, token, store, bells, accept, decide, sessions.trouble))
+        app = build_app(Services(settings.instance.name, token, store, bells, door, decide, sessions.trouble))
         destinations: dict[str, Destination] = {"agent": sessions, "surface": delivery}
         await sessions.resume()
         for work in (
@@ -167,8 +164,16 @@ async def _stopping(stop: asyncio.Event, bells: Bells) -> None:
     raise _Stopped
 
 
+def _door(ingress: Ingress, owner: str) -> Callable[[MessageIn], Awaitable[Appended]]:
+    """What the interface hands messages to: what came with the instance's token came from its owner."""
+
+    async def accept(message: MessageIn) -> Appended:
+        return await ingress.accept(_from_owner(message, owner))
+
+    return accept
+
+
 def _from_owner(message: MessageIn, owner: str) -> IncomingMessage:
-    """What came with the instance's token came from its owner."""
     return IncomingMessage(
         source="cli", principal=f"owner:{owner}", trust=Trust.OWNER, text=message.text, group=message.group,
         thread=message.thread, key=message.key, addressed_to=f"agent:{message.agent}" if message.agent else None,
