@@ -10,7 +10,6 @@ from pathlib import Path
 import psutil
 
 from rucher.cli.client import Daemon
-from rucher.instance.layout import Instance
 from tests.fakes.hive import Hive, running
 
 MESSAGES = 100
@@ -39,19 +38,19 @@ class SpineFigures:
 def measure() -> SpineFigures:
     """Send messages one after the other to a real daemon with a scripted model, then leave it alone with a warm runner."""
     with tempfile.TemporaryDirectory() as folder, running(Path(folder), TOOL_SCRIPT) as hive:
-        latencies = sorted(_latency(hive) for _ in range(MESSAGES))
-        Daemon(Instance(hive.root)).call("POST", "/messages", json={"text": "look"})
+        with Daemon(hive.instance) as daemon:
+            latencies = sorted(_latency(daemon, hive) for _ in range(MESSAGES))
+            daemon.accept({"text": "look"})
         time.sleep(SETTLING_S)
         idle = _idle_percent(hive)
     return SpineFigures(statistics.median(latencies), latencies[int(len(latencies) * 0.95)], idle)
 
 
-def _latency(hive: Hive) -> float:
-    daemon = Daemon(Instance(hive.root))
+def _latency(daemon: Daemon, hive: Hive) -> float:
     sent = datetime.now(UTC)  # noqa: TID251 - compared with the daemon's own clock, on one machine
-    accepted = daemon.call("POST", "/messages", json={"text": "hello"})
-    daemon.outcome(accepted["event_id"], 10)
-    trace = hive.told("trace", accepted["trace_id"])["events"]
+    event_id, trace_id = daemon.accept({"text": "hello"})
+    daemon.outcome(event_id, 10)
+    trace = hive.told("trace", trace_id)["events"]
     first = next(event for event in trace if event["type"] == "step.intended")
     return (datetime.fromisoformat(first["occurred_at"]) - sent).total_seconds() * 1000
 

@@ -59,15 +59,15 @@ def demo(*, keep: bool) -> None:
         for line in drawn(_trace(instance, first["trace_id"])):
             plain(f"   {line}")
         _say(f"5. A second question: {SECOND_QUESTION} The daemon is killed (SIGKILL) while it works on it.")
-        second = daemon.call("POST", "/messages", json={"text": SECOND_QUESTION, "key": "demo-2"})
-        _wait_for(instance, second["trace_id"], "step.intended")
+        second_id, second_trace = daemon.accept({"text": SECOND_QUESTION, "key": "demo-2"})
+        _wait_for(instance, second_trace, "step.intended")
         daemon.kill()
     with _daemon(instance) as daemon:
         _say("   The daemon is started again; nobody sends the question again.")
-        answered = daemon.outcome(second["event_id"], ANSWER_S)
+        answered = daemon.outcome(second_id, ANSWER_S)
         plain(f"\n   {answered['answer']}\n")
-    _tell(instance, workspace, second["trace_id"])
-    faults = _faults(first, answered, _trace(instance, second["trace_id"]))
+    _tell(instance, workspace, second_trace)
+    faults = _faults(first, answered, _trace(instance, second_trace))
     if not keep:
         shutil.rmtree(folder)
     if faults:
@@ -118,8 +118,8 @@ def _daemon(instance: Instance) -> Iterator[_Running]:
 
 
 def _asked(daemon: Daemon, text: str, key: str) -> dict[str, Any]:
-    accepted = daemon.call("POST", "/messages", json={"text": text, "key": key})
-    return daemon.outcome(accepted["event_id"], ANSWER_S)
+    event_id, _ = daemon.accept({"text": text, "key": key})
+    return daemon.outcome(event_id, ANSWER_S)
 
 
 def _wait_for(instance: Instance, trace_id: str, kind: str) -> None:

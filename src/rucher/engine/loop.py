@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from rucher.engine.arguments import fault
+from rucher.protocol.backoff import waits
 from rucher.protocol.conversation import (
     Assistant,
     CallRequested,
@@ -117,16 +118,14 @@ async def _collect(agent: Agent, conversation: Conversation, specs: Sequence[Too
 async def _patiently(agent: Agent, call: Callable[[], Awaitable[Mapping[str, Any]]]) -> Mapping[str, Any]:
     """Retry what may work later, as long as the limits allow; then it is final."""
     limits = agent.limits
-    backoff = limits.first_backoff_s
-    for attempt in range(1, limits.model_attempts + 1):
+    for attempt, wait in enumerate(waits(limits.first_backoff_s, limits.longest_backoff_s), 1):
         try:
             return await call()
         except Retryable as error:
             if attempt == limits.model_attempts:
                 raise Permanent(f"{error} (tried {attempt} times)") from error
-            await agent.clock.sleep(min(error.retry_after or backoff, limits.longest_backoff_s))
-            backoff *= 2
-    raise AssertionError("unreachable: the last attempt returns or raises")
+            await agent.clock.sleep(min(error.retry_after or wait, limits.longest_backoff_s))
+    raise AssertionError("waits never ends")
 
 
 async def _together(agent: Agent, calls: Sequence[ToolCall], last_call: str) -> list[ToolResult]:

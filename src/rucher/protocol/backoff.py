@@ -11,12 +11,12 @@ FIRST_S = 0.1
 LONGEST_S = 30.0
 
 
-def waits() -> Iterator[float]:
-    """Seconds to wait before each further attempt: doubling, never more than LONGEST_S."""
-    wait = FIRST_S
+def waits(first: float = FIRST_S, longest: float = LONGEST_S) -> Iterator[float]:
+    """Seconds to wait before each further attempt: doubling from `first`, never more than `longest`."""
+    wait = first
     while True:
         yield wait
-        wait = min(wait * 2, LONGEST_S)
+        wait = min(wait * 2, longest)
 
 
 async def surely(clock: Clock, act: Callable[[], Awaitable[T]]) -> T:
