@@ -1,4 +1,4 @@
-# Every target sets up what it needs, in .venv, and nothing the second time. `make` alone lists the targets.
+# Every target sets up what it needs, in .venv or .venv-bench, and nothing the second time. `make` alone lists the targets.
 
 # The host's Python settings must not reach the project's own environment.
 unexport $(filter PYTHON% PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_REQUIRE_VIRTUALENV PIP_NO_BINARY,$(.VARIABLES))
@@ -13,7 +13,7 @@ SETUP_INPUTS := pyproject.toml scripts/setup.py scripts/setup.sh
 SOURCES := src tests scripts $(wildcard benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-model test-chaos test-all check bench lock clean FORCE
+.PHONY: help demo up test test-model test-chaos test-all check bench bench-kernel lock clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -48,11 +48,14 @@ check: .venv/.dev ## format, lint, types, architecture, dependencies, dead and d
 bench: .venv/.dev ## measure what the README claims
 	@"$(BIN)/python" -m benchmarks $(ARGS)
 
+bench-kernel: .venv/.dev .venv-bench/.bench ## compare the kernel with other libraries and bare drivers (10 minutes, alone on the machine)
+	@"$(BIN)/python" -m benchmarks.kernel $(ARGS)
+
 lock: .venv/.dev ## write requirements/*.txt anew from pyproject.toml (ARGS=--upgrade takes newer versions)
 	@scripts/lock.sh $(ARGS)
 
-clean: ## remove the environment and all caches; instances stay
-	rm -rf .venv dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+clean: ## remove the environments and all caches; instances stay
+	rm -rf .venv .venv-bench dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests scripts benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A checkout that was moved, a Python that was removed and a set-up that was interrupted all need set-up again.
@@ -67,3 +70,12 @@ endif
 
 .venv/.dev: requirements/dev.txt requirements/run.txt $(SETUP_INPUTS)
 	@PYTHON="$(PYTHON)" scripts/setup.sh dev
+
+ifneq ($(shell cat .venv-bench/.place 2>/dev/null)$(wildcard .venv-bench/.unfinished),$(CURDIR))
+.venv-bench/.bench: FORCE
+else ifeq ($(wildcard .venv-bench/bin/python),)
+.venv-bench/.bench: FORCE
+endif
+
+.venv-bench/.bench: requirements/bench.txt scripts/setup.py scripts/setup.sh
+	@PYTHON="$(PYTHON)" scripts/setup.sh bench

@@ -1,6 +1,7 @@
-"""Makes the project's own virtual environment: `setup.py run|dev`, started by setup.sh; standard library only.
+"""Makes the project's own virtual environments: `setup.py run|dev|bench`, started by setup.sh; standard library only.
 
-The stamp `.venv/.<profile>` is written last, so an interrupted set-up is done again, from an empty environment: some
+`run` and `dev` share `.venv`; `bench` has `.venv-bench` for the libraries that benchmarks compare with, and nothing of ours.
+The stamp `<environment>/.<profile>` is written last, so an interrupted set-up is done again, from an empty environment: some
 package may have been half written. Nothing outside the checkout is touched, apart from pip's own cache.
 """
 
@@ -15,15 +16,10 @@ import venv
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
-PYTHON = VENV / "bin" / "python"
-UNFINISHED = VENV / ".unfinished"
-PIP = [str(PYTHON), "-I", "-m", "pip", "--no-input", "--disable-pip-version-check"]
-PROFILES = {"run": ("run",), "dev": ("dev", "run")}
-"""The lock file of each profile, first, and the profiles that it makes ready."""
 REACHED = re.compile(r"(?:Collecting|Requirement already satisfied:|Ignoring) ([\w.-]+)")
 """What pip prints once for each line of a lock file."""
 SHOWN_LINES = 15
@@ -32,6 +28,44 @@ EVERY = 10
 
 class SetUpFailed(Exception):
     """The environment could not be made; the text says what was being done and what to do."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One way to set up: a lock file, and the environment that it goes into."""
+
+    name: str
+    """Also the name of its lock file in requirements/."""
+    venv: Path
+    ready: tuple[str, ...]
+    """The profiles that are ready when this one is."""
+    holds_project: bool
+
+    @property
+    def lock(self) -> Path:
+        """What is installed."""
+        return ROOT / "requirements" / f"{self.name}.txt"
+
+    @property
+    def python(self) -> Path:
+        """The environment's interpreter."""
+        return self.venv / "bin" / "python"
+
+    @property
+    def unfinished(self) -> Path:
+        """There while the environment is being changed."""
+        return self.venv / ".unfinished"
+
+    @property
+    def place(self) -> Path:
+        """Says where the environment was made."""
+        return self.venv / ".place"
+
+
+RUN = Profile("run", ROOT / ".venv", ("run",), holds_project=True)
+DEV = Profile("dev", ROOT / ".venv", ("dev", "run"), holds_project=True)
+BENCH = Profile("bench", ROOT / ".venv-bench", ("bench",), holds_project=False)
+PROFILES = {profile.name: profile for profile in (RUN, DEV, BENCH)}
 
 
 @contextmanager
@@ -46,60 +80,60 @@ def exclusive() -> Iterator[None]:
         yield
 
 
-def fingerprint(profile: str) -> str:
+def fingerprint(profile: Profile) -> str:
     """Changes whenever an environment made before would differ from one made now."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    parts = [
-        (ROOT / "requirements" / f"{profile}.txt").read_text(),
-        repr(project["project"]),
-        repr(project["build-system"]),
-    ]
+    parts = [profile.lock.read_text()]
+    if profile.holds_project:
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+        parts += [repr(project["project"]), repr(project["build-system"])]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def is_ready(profile: str) -> bool:
+def is_ready(profile: Profile) -> bool:
     """Whether the environment is whole, was made at this place, and holds the profile's locked packages."""
-    stamp = VENV / f".{profile}"
-    return is_whole() and stamp.exists() and stamp.read_text() == f"{ROOT}\n{fingerprint(profile)}\n"
+    stamp = profile.venv / f".{profile.name}"
+    return is_whole(profile) and stamp.exists() and stamp.read_text() == f"{ROOT}\n{fingerprint(profile)}\n"
 
 
-def is_whole() -> bool:
+def is_whole(profile: Profile) -> bool:
     """Whether the environment was made at this place, starts, and no set-up of it was interrupted."""
-    place = VENV / ".place"
-    if UNFINISHED.exists() or not PYTHON.exists() or not place.exists() or place.read_text() != f"{ROOT}\n":
+    if profile.unfinished.exists() or not profile.python.exists():
         return False
-    return subprocess.run([PYTHON, "-I", "-c", ""], check=False, capture_output=True).returncode == 0
+    if not profile.place.exists() or profile.place.read_text() != f"{ROOT}\n":
+        return False
+    return subprocess.run([profile.python, "-I", "-c", ""], check=False, capture_output=True).returncode == 0
 
 
-def create() -> None:
+def create(profile: Profile) -> None:
     """A fresh environment in place of whatever is there."""
-    print(f"[1/3] creating .venv with Python {sys.version.split()[0]} ...", flush=True)
-    shutil.rmtree(VENV, ignore_errors=True)
-    VENV.mkdir()
-    UNFINISHED.touch()
-    venv.create(VENV, with_pip=True, symlinks=True)
-    (VENV / ".place").write_text(f"{ROOT}\n")
+    print(f"[1/3] creating {profile.venv.name} with Python {sys.version.split()[0]} ...", flush=True)
+    shutil.rmtree(profile.venv, ignore_errors=True)
+    profile.venv.mkdir()
+    profile.unfinished.touch()
+    venv.create(profile.venv, with_pip=True, symlinks=True)
+    profile.place.write_text(f"{ROOT}\n")
 
 
-def install_locked(profile: str) -> None:
+def install_locked(profile: Profile) -> None:
     """Install exactly what the lock file names, wheels only: nothing is compiled and no package's build code runs."""
-    lock = ROOT / "requirements" / f"{profile}.txt"
-    total = len(re.findall(r"(?m)^[\w.-]+==", lock.read_text()))
-    print(f"[2/3] installing {total} packages (a few minutes and about 200 MB the first time) ...", flush=True)
-    pip(["install", "--require-hashes", "--only-binary=:all:", "--progress-bar=off", "-r", str(lock)], total)
+    total = len(re.findall(r"(?m)^[\w.-]+==", profile.lock.read_text()))
+    print(f"[2/3] installing {total} packages (a few minutes and up to 200 MB the first time) ...", flush=True)
+    wanted = ["--require-hashes", "--only-binary=:all:", "--progress-bar=off", "-r", str(profile.lock)]
+    pip(profile, ["install", *wanted], total)
 
 
-def install_project() -> None:
+def install_project(profile: Profile) -> None:
     """Make `rucher` start from the sources of this checkout."""
     print("[3/3] installing rucher from this checkout ...", flush=True)
-    pip(["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "-e", str(ROOT)], 0)
+    pip(profile, ["install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index", "-e", str(ROOT)], 0)
 
 
-def pip(arguments: list[str], total: int) -> None:
+def pip(profile: Profile, arguments: list[str], total: int) -> None:
     """Run pip, showing how many of `total` packages it has reached, and its last lines only if it fails."""
     last: deque[str] = deque(maxlen=SHOWN_LINES)
     reached = 0
-    with subprocess.Popen([*PIP, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    command = [str(profile.python), "-I", "-m", "pip", "--no-input", "--disable-pip-version-check", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         for line in process.stdout or ():
             last.append(line)
             if package := REACHED.match(line):
@@ -130,17 +164,18 @@ def clear() -> None:
         print("\r\033[K", end="", flush=True)
 
 
-def set_up(profile: str) -> None:
+def set_up(profile: Profile) -> None:
     """Make the profile's packages ready, doing only what is missing."""
-    if not is_whole():
-        create()
+    if not is_whole(profile):
+        create(profile)
     if not is_ready(profile):
-        UNFINISHED.touch()
+        profile.unfinished.touch()
         install_locked(profile)
-        install_project()
-        UNFINISHED.unlink()
-    for ready in PROFILES[profile]:
-        (VENV / f".{ready}").write_text(f"{ROOT}\n{fingerprint(ready)}\n")
+        if profile.holds_project:
+            install_project(profile)
+        profile.unfinished.unlink()
+    for name in profile.ready:
+        (profile.venv / f".{name}").write_text(f"{ROOT}\n{fingerprint(PROFILES[name])}\n")
 
 
 def main(arguments: list[str]) -> int:
@@ -150,7 +185,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         with exclusive():
-            set_up(arguments[0])
+            set_up(PROFILES[arguments[0]])
     except (SetUpFailed, OSError, subprocess.SubprocessError) as error:
         print(f"set-up: {error}", file=sys.stderr)
         return 1

@@ -4,7 +4,7 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 _DEADLINE_S = 10.0
 
@@ -37,6 +37,10 @@ class ManualClock:
         """How many sleep now."""
         return sum(not woken.done() for _, _, woken in self._sleepers)
 
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock, forth or back; no time passes."""
+        self._start_us += round(seconds * 1e6)
+
     def advance(self, seconds: float) -> None:
         """Let time pass, and wake everyone whose time has come."""
         self._elapsed_us += round(seconds * 1e6)
@@ -46,10 +50,10 @@ class ManualClock:
                 woken.set_result(None)
 
 
-async def until(holds: Callable[[], bool], what: str = "the condition") -> None:
+async def until(holds: Callable[[], bool | Awaitable[bool]], what: str = "the condition") -> None:
     """Return once `holds()`; fail the test when it does not within some seconds."""
     deadline = time.monotonic() + _DEADLINE_S
-    while not holds():
+    while not (await held if isinstance(held := holds(), Awaitable) else held):
         assert time.monotonic() < deadline, f"{what} did not come true"
         await asyncio.sleep(0.001)
 

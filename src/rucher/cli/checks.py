@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rucher.daemon.settings import kit_folder
-from rucher.journal.sqlite import SQLITE_VERSION
+from rucher.journal.sqlite.files import SQLITE_VERSION
 from rucher.protocol.clock import SystemClock
 from rucher.protocol.errors import RucherError
 from rucher.sandbox.bubblewrap import Bubblewrap

@@ -13,7 +13,7 @@ from rucher.cli.journal import public_key
 from rucher.cli.new import is_free
 from rucher.daemon.lock import holder_of
 from rucher.daemon.rulebook import destinations
-from rucher.daemon.settings import EmbeddedModelSettings, Settings, load_settings, weights_folder
+from rucher.daemon.settings import EmbeddedModelSettings, Settings, load_settings, store_place, weights_folder
 from rucher.engine.weights.pinned import TABLE
 from rucher.instance.agents import load_agents
 from rucher.instance.layout import Instance
@@ -38,11 +38,11 @@ def instance_checks(instance: Instance) -> Iterator[Check]:
     )
     yield secrets((instance.token, instance.node_key))
     yield space(instance.root)
-    yield from _journal(instance)
     try:
         settings = load_settings(instance)
     except RucherError:
         return
+    yield from _journal(instance, settings)
     yield attempted("daemon", lambda: _daemon(instance, settings), f"see the end of {instance.log}")
     if isinstance(settings.model, EmbeddedModelSettings):
         yield this_processor()
@@ -67,13 +67,14 @@ def _rules(instance: Instance) -> Check:
     return Check("rules.toml", OK, f"{len(rules.rules)} rules, version {rules.short_version}")
 
 
-def _journal(instance: Instance) -> Iterator[Check]:
-    if not instance.journal.exists():
+def _journal(instance: Instance, settings: Settings) -> Iterator[Check]:
+    place = store_place(instance, settings)
+    if isinstance(place, Path) and not place.exists():
         yield Check("journal", OK, "none yet: the daemon makes it at its first start")
         return
 
     async def reading() -> list[Check]:
-        async with read_store(instance.journal) as store:
+        async with read_store(place, SystemClock()) as store:
             return [await _opened(store), await _sealed(instance, store), *await _troubles(store)]
 
     try:
@@ -93,7 +94,7 @@ async def _sealed(instance: Instance, store: StoreReader) -> Check:
         public = public_key(instance)
     except RucherError as error:
         return Check("seals", FAIL, str(error), "restore state/node.key from a backup")
-    found = await store.call(lambda reader: verify_last(reader, public))
+    found = await verify_last(store, public)
     if found.fault:
         return Check("seals", FAIL, found.fault, "see all of it with: rucher journal verify")
     sealed = "the newest holds" if found.seals else "none yet"
@@ -102,7 +103,7 @@ async def _sealed(instance: Instance, store: StoreReader) -> Check:
 
 async def _troubles(store: StoreReader) -> list[Check]:
     sessions = [row for row in await store.rows("sessions.all") if row["state"] == "stopped"]
-    waiting = await store.rows("runs.waiting")
+    waiting = await store.rows("runs.waiting", SHOWN + 1)
     hops = await store.rows("hops.ended_badly", SystemClock().now() - RECENT_US)
     return [
         _counted(

@@ -21,10 +21,11 @@ COMMANDS = {
     "demo": ("rucher.cli.demo", "demo", "Watch a message travel through a throw-away instance."),
     "events": ("rucher.cli.events", "events", "Show what happened, newest last."),
     "trace": ("rucher.cli.trace", "trace", "Draw all that one message caused."),
-    "runs": ("rucher.cli.runs", "runs", "List the runs of agents, or show the steps of one."),
-    "run": ("rucher.cli.run", "run", "Act on one run."),
+    "runs": ("rucher.cli.runs", "runs", "List the runs of agents, or show all about one."),
+    "run": ("rucher.cli.run", "run", "Pause, cancel, steer, fork or answer one run."),
     "rules": ("rucher.cli.rules", "rules", "Check or list who wakes for what."),
-    "journal": ("rucher.cli.journal", "journal", "Verify the journal, or fold its views again."),
+    "journal": ("rucher.cli.journal", "journal", "Verify, export or archive the journal."),
+    "store": ("rucher.cli.store", "store", "Show, migrate or copy the store that holds the journal."),
     "doctor": ("rucher.cli.doctor", "doctor", "Check this machine and this instance, and say what to do."),
 }
 """Each command's module, attribute and line of help, in the order in which a newcomer meets them."""

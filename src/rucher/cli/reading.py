@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rucher.daemon.settings import find_instance
+from rucher.daemon.settings import find_instance, load_settings, store_place
 from rucher.journal.store import StoreReader, read_store
+from rucher.protocol.clock import SystemClock
 from rucher.protocol.errors import BadInput
 
 R = TypeVar("R")
@@ -22,7 +23,7 @@ def read(given: Path | None, work: Callable[[StoreReader], Awaitable[R]]) -> R:
     instance = find_instance(given)
 
     async def reading() -> R:
-        async with read_store(instance.journal) as store:
+        async with read_store(store_place(instance, load_settings(instance)), SystemClock()) as store:
             return await work(store)
 
     return asyncio.run(reading())

@@ -5,10 +5,13 @@ from typing import Any
 
 import click
 
-from rucher.cli.reading import find_trace, read
+from rucher.cli.reading import find_trace, read, spelled
 from rucher.cli.show import clean, document, event_row, span, toned
 from rucher.control.trees import Node, tree
+from rucher.daemon.settings import find_instance
+from rucher.journal.history import trace_starting, whole_trace
 from rucher.journal.store import StoreReader
+from rucher.protocol.errors import BadInput
 from rucher.protocol.events import Event
 
 _US_PER_MS = 1000
@@ -24,8 +27,17 @@ def trace(context: click.Context, trace_id: str, *, as_json: bool) -> None:
     TRACE_ID may be the beginning of a trace's id, or the whole id of an event in it.
     """
 
+    archive = find_instance(context.obj).archive
+
     async def work(store: StoreReader) -> Sequence[Event]:
-        return await store.trace(await find_trace(store, trace_id))
+        try:
+            found = await find_trace(store, trace_id)
+        except BadInput:
+            archived = await trace_starting(store, archive, spelled(trace_id))
+            if len(archived) != 1:
+                raise
+            found = archived[0]
+        return await whole_trace(store, archive, found)
 
     events = read(context.obj, work)
     if as_json:

@@ -7,12 +7,16 @@ from rucher.daemon.settings import find_instance
 
 
 @click.command(name="up")
+@click.option(
+    "--role", type=click.Choice(["all", "worker"]), default="all", show_default=True,
+    help="worker: only work on runs, beside the instance's daemon; needs a PostgreSQL store.",
+)  # fmt: skip
 @click.pass_context
-def up(context: click.Context) -> None:
+def up(context: click.Context, role: str) -> None:
     """Start the instance and run it until Ctrl-C."""
     instance = find_instance(context.obj)
     # The daemon's own imports take longer than finding out that there is no instance here.
-    from rucher.daemon.daemon import run_daemon
+    from rucher.daemon.daemon import run_daemon, run_worker
 
     with bar() as on_progress:
-        run_daemon(instance, click.echo, on_progress)
+        (run_worker if role == "worker" else run_daemon)(instance, click.echo, on_progress)

@@ -11,13 +11,15 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 from starlette.types import ASGIApp
 
 from rucher import __version__
 from rucher.control.bells import Bells
 from rucher.control.gate import Gate
-from rucher.control.outcomes import MessageOutcome, outcome, stuck
+from rucher.control.orders import run_orders
+from rucher.control.outcomes import MessageOutcome, outcome, sessions_of
+from rucher.kernel.orders import Orders
 from rucher.protocol.errors import BadInput, Denied, Retryable, RucherError
 from rucher.protocol.events import DEFAULT_GROUP, Event
 from rucher.protocol.ports import Appended, Journal
@@ -35,15 +37,6 @@ class MessageIn(BaseModel):
     key: str | None = None
 
 
-class Verdict(BaseModel):
-    """The owner's word about a step that may or may not have happened."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    step: str
-    verdict: Annotated[str, Field(pattern="^(ran|not-run|failed)$")]
-
-
 @dataclass(frozen=True, slots=True)
 class Services:
     """What the interface calls; wired by the daemon."""
@@ -53,9 +46,9 @@ class Services:
     journal: Journal
     bells: Bells
     accept: Callable[[MessageIn], Awaitable[Appended]]
-    resolve: Callable[[str, Verdict], Awaitable[None]]
-    trouble: Callable[[Event, str], str]
-    """Why the agent named cannot work on the event just now; empty when it can."""
+    orders: Orders
+    trouble: Callable[[str], Awaitable[str]]
+    """Why the session named cannot work just now; empty when it can."""
 
 
 LONGEST_WAIT_S = 55.0
@@ -99,9 +92,7 @@ def build_app(services: Services) -> ASGIApp:
         except TimeoutError:
             return {"event_id": event_id, "trace_id": message.trace_id, "status": "pending", "answer": ""}
 
-    @app.post("/api/v1/runs/{run_id}/resolve", status_code=204)
-    async def resolve(run_id: str, verdict: Verdict) -> None:
-        await services.resolve(run_id, verdict)
+    app.include_router(run_orders(services.orders), prefix="/api/v1")
 
     @app.get("/api/v1/health")
     async def health() -> dict[str, str]:
@@ -115,7 +106,9 @@ async def _outcome(services: Services, message: Event) -> MessageOutcome:
     with services.bells.watch(message.trace_id) as rung:
         while True:
             trace = await services.journal.trace(message.trace_id)
-            found = outcome(trace, message.id) or stuck(trace, message, services.trouble)
-            if found:
+            if found := outcome(trace, message.id):
                 return found
+            for session in sessions_of(trace, message):
+                if reason := await services.trouble(session):
+                    return MessageOutcome(message.id, message.trace_id, "stopped", reason)
             await rung(LOOK_AGAIN_S)

@@ -1,6 +1,6 @@
 """What became of a message, read off its trace: pure, and the same whether the daemon runs or not."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rucher.protocol.events import Event
@@ -40,12 +40,11 @@ def outcome(trace: Sequence[Event], event_id: str) -> MessageOutcome | None:
     return None
 
 
-def stuck(trace: Sequence[Event], message: Event, trouble: Callable[[Event, str], str]) -> MessageOutcome | None:
-    """That the message waits behind others in a session that has stopped, if it does."""
-    hops = [event for event in trace if event.type == "hop.made" and event.body["event"] == message.id]
-    agents = [hop.body["to"].removeprefix("agent:") for hop in hops if hop.body["to"].startswith("agent:")]
-    reason = next(filter(None, (trouble(message, agent) for agent in agents)), "")
-    return MessageOutcome(message.id, message.trace_id, "stopped", reason) if reason else None
+def sessions_of(trace: Sequence[Event], message: Event) -> list[str]:
+    """The sessions that took the message in, and where it may wait behind others."""
+    hops = {event.id for event in trace if event.type == "hop.made" and event.body["event"] == message.id}
+    acknowledged = [event for event in trace if event.type == "hop.acknowledged" and event.body["hop"] in hops]
+    return [event.body["session"] for event in acknowledged if "session" in event.body]
 
 
 def _delivered_as(trace: Sequence[Event], reply: Event) -> str | None:

@@ -1,23 +1,20 @@
 """The tree of hops of one trace: pure, from its events to nodes that the command line draws and prints as JSON.
 
 Events that tell of one thing become one node: a run, a step with its intention and result, an attempt at a delivery.
-What this module has no words for becomes a plain node under its parent: nothing of a trace is left out.
+What there are no words for becomes a plain node under its parent: nothing of a trace is left out. `words.py` has the words.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from rucher.control.steps import Step, short, told
+from rucher.control.words import WORDS, moment
 from rucher.protocol.events import CONTROL_PLANE, Event
 
-_SHORT_VERSION = 12
-_ENDS_OF_DELIVERY = {
-    "delivery.delivered": "delivered",
-    "delivery.failed": "failed",
-    "delivery.uncertain": "uncertain",
-    "delivery.deferred": "deferred",
-}
+_OF_RUNS = ("run.", "step.", "wait.", "budget.", "artifact.", "signal.", "timer.")
+_ITS_OWN = frozenset({"run.created", "run.finished", "run.spent", "artifact.stored"})
+"""Of a run's events, those that make up the run's own node."""
+_OF_WAITS = frozenset({"run.waiting", "wait.over", "signal.sent", "timer.fired"})
+_ORDERS = frozenset({"run.paused", "run.resumed", "run.cancelling", "run.steered"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,165 +50,80 @@ def tree(events: Sequence[Event]) -> list[Node]:
     return roots[::-1]
 
 
-def moment(event: Event) -> int:
-    """When it happened by this node's clock; a message's own `occurred_at` is by its sender's."""
-    ours = event.source in (CONTROL_PLANE, "agent")
-    return event.occurred_at if ours else event.recorded_at
-
-
 @dataclass(slots=True)
 class _Group:
     kind: str
     parent: str
     events: list[Event] = field(default_factory=list)
     tokens: int = 0
-    """Of a run: what its recorded steps used."""
+    """Of a run: what its steps used."""
 
 
-def _grouped(events: Sequence[Event]) -> dict[str, _Group]:
-    groups: dict[str, _Group] = {}
+Groups = dict[str, _Group]
+
+
+def _grouped(events: Sequence[Event]) -> Groups:
+    groups: Groups = {}
     open_attempt: dict[str, str] = {}
+    open_wait: dict[str, str] = {}
     for event in events:
-        kind, key, parent = _place(event, groups)
+        kind, key, parent = _place(event, groups, open_wait)
         if kind == "delivery":
             hop = event.body["hop"]
             if event.type == "delivery.sending" or hop not in open_attempt:
                 open_attempt[hop] = key
             key = open_attempt[hop]
         groups.setdefault(key, _Group(kind, parent)).events.append(event)
-        if kind == "step" and parent in groups:
-            usage = event.body.get("usage", {})
-            groups[parent].tokens += usage.get("input_tokens", 0) + usage.get("output_tokens", 0)
+        if event.type == "run.spent" and event.body["run"] in groups:
+            groups[event.body["run"]].tokens += event.body["used"].get("tokens", 0)
     return groups
 
 
-def _place(event: Event, groups: Mapping[str, _Group]) -> tuple[str, str, str]:
+def _place(event: Event, groups: Groups, open_wait: dict[str, str]) -> tuple[str, str, str]:
     """The kind and the key of the node that the event belongs to, and the key of the node it hangs under."""
     body, parent = event.body, event.parent_id or ""
-    if event.source == CONTROL_PLANE and event.type.startswith(("run.", "step.")):
-        return _place_in_run(event, str(body["run"]), groups)
+    if event.source == CONTROL_PLANE and event.type.startswith(_OF_RUNS) and "run" in body:
+        return _place_in_run(event, str(body["run"]), groups, open_wait)
     if event.source == CONTROL_PLANE and event.type.startswith("delivery."):
         return "delivery", event.id, str(body["hop"])
     if event.source == "agent":
         return "emission", event.id, str(body["run"]) if body.get("run") in groups else parent
     if event.source != CONTROL_PLANE:
         return "message", event.id, parent
+    if event.type == "hop.acknowledged" and body["hop"] in groups:
+        return "hop", str(body["hop"]), parent
     return "hop" if event.type == "hop.made" else "note", event.id, parent
 
 
-def _place_in_run(event: Event, run: str, groups: Mapping[str, _Group]) -> tuple[str, str, str]:
-    parent = event.parent_id or ""
-    if "step" in event.body and event.type.startswith("step."):
-        return "step", f"{run} {event.body['step']}", run
-    if event.type == "run.waiting":
-        return "wait", event.id, run
-    if event.type == "run.acquired" and run in groups and _told_of(groups[run], "run.acquired"):
-        return "resumed", event.id, run
-    return "run", run, parent
+def _place_in_run(event: Event, run: str, groups: Groups, open_wait: dict[str, str]) -> tuple[str, str, str]:
+    body, kind, parent = event.body, event.type, event.parent_id or ""
+    if kind in _OF_WAITS and (kind != "wait.over" or run in open_wait):
+        return _place_of_wait(event, run, open_wait)
+    if body.get("step") and kind.startswith(("step.", "budget.", "run.spent")):
+        return "step", f"{run} {body['step']}", run
+    if kind in _ITS_OWN:
+        forked = body.get("forked", {}).get("run", "")
+        return "run", run, forked if forked in groups else parent
+    if kind == "run.acquired":
+        again = run in groups and any(each.type == kind for each in groups[run].events)
+        return ("resumed", event.id, run) if again else ("run", run, parent)
+    return "order" if kind in _ORDERS else "note", event.id, run if run in groups else parent
+
+
+def _place_of_wait(event: Event, run: str, open_wait: dict[str, str]) -> tuple[str, str, str]:
+    match event.type:
+        case "run.waiting":
+            open_wait[run] = event.id
+            return "wait", event.id, run
+        case "wait.over":
+            return "wait", open_wait.pop(run), run
+        case kind:
+            return kind.partition(".")[0], event.id, open_wait.get(run, run)
 
 
 def _node(group: _Group, start: int, children: tuple[Node, ...]) -> Node:
-    events = group.events
-    first = events[0]
-    label, state, duration = _run(group) if group.kind == "run" else _WORDS[group.kind](events)
-    seqs = tuple(event.seq for event in events)
-    return Node(group.kind, label, moment(first) - start, state, duration, seqs, children)
-
-
-Words = tuple[tuple[str, ...], str, int | None]
-"""A node's label, state and duration."""
-
-
-def _message(events: Sequence[Event]) -> Words:
-    event = events[0]
-    address = (f"to {event.addressed_to}",) if event.addressed_to else ()
-    said = (f"{event.type} from {event.principal}", f"by {event.source}", f"trust {event.trust.word}", *address)
-    return (*said, _quoted(event)), "", None
-
-
-def _emission(events: Sequence[Event]) -> Words:
-    event = events[0]
-    to = f"to {event.addressed_to}" if event.addressed_to else "to nobody"
-    state = {"failure": "failed", "question": "waiting"}.get(event.type, "")
-    return (f"{event.type} from {event.principal}", to, _quoted(event)), state, None
-
-
-def _hop(events: Sequence[Event]) -> Words:
-    body = events[0].body
-    version = str(body.get("rules", ""))[:_SHORT_VERSION]
-    return (f"rule {body['rule']}", f"rules {version}", f"to {body['to']}"), "", None
-
-
-def _run(group: _Group) -> Words:
-    events = group.events
-    created = next((event for event in events if event.type == "run.created"), None)
-    finished = next((event for event in events if event.type == "run.finished"), None)
-    facts = created.body if created else {}
-    state = str(finished.body["state"]) if finished else "unfinished"
-    reason = (str(finished.body["reason"]),) if finished and finished.body.get("reason") else ()
-    who = (f"run {events[0].body['run']}", state, str(facts.get("agent", "")), str(facts.get("model", "")))
-    used = f"{group.tokens} tokens" if group.tokens else ""
-    return tuple(part for part in (*who, used, *reason) if part), state, _lasted(created, finished)
-
-
-def _step(events: Sequence[Event]) -> Words:
-    step = Step.of(events)
-    return (f"step {step.key}", step.kind, *told(step)), step.state, step.duration
-
-
-def _wait(events: Sequence[Event]) -> Words:
-    body = events[0].body
-    return (f"waits for its owner about step {body['step']}", str(body["reason"])), "waiting", None
-
-
-def _resumed(events: Sequence[Event]) -> Words:
-    return ("taken up again", f"by worker {events[0].body.get('worker', 'unknown')}"), "", None
-
-
-def _delivery(events: Sequence[Event]) -> Words:
-    first, last = events[0], events[-1]
-    state = _ENDS_OF_DELIVERY.get(last.type, "sending")
-    attempt = next((f"attempt {event.body['attempt']}" for event in events if "attempt" in event.body), "")
-    why = str(last.body.get("reason") or last.body.get("proof") or "")
-    receipt = last.body.get("receipt")
-    proof = f"receipt {short(receipt)}" if receipt else ""
-    label = tuple(part for part in (f"delivery {state}", attempt, why, proof) if part)
-    return label, state, _lasted(first, last) if len(events) > 1 else None
-
-
-def _note(events: Sequence[Event]) -> Words:
-    event = events[0]
-    state = event.type.rpartition(".")[2]
-    facts = tuple(_facts(event.body))
-    return (event.type.replace(".", " "), *facts), state, None
-
-
-def _facts(body: Mapping[str, Any]) -> Iterator[str]:
-    for name in ("reason", "session", "version", "detail"):
-        if body.get(name):
-            yield str(body[name]) if name in ("reason", "detail") else f"{name} {body[name]}"
-
-
-def _quoted(event: Event) -> str:
-    text = event.body.get("text")
-    return f'"{short(text)}"' if isinstance(text, str) else short(dict(event.body))
-
-
-def _lasted(first: Event | None, last: Event | None) -> int | None:
-    return moment(last) - moment(first) if first and last else None
-
-
-def _told_of(group: _Group, kind: str) -> bool:
-    return any(event.type == kind for event in group.events)
-
-
-_WORDS = {
-    "message": _message,
-    "emission": _emission,
-    "hop": _hop,
-    "step": _step,
-    "wait": _wait,
-    "resumed": _resumed,
-    "delivery": _delivery,
-    "note": _note,
-}
+    label, state, duration = WORDS[group.kind](group.events)
+    if group.tokens:
+        label = (*label, f"{group.tokens} tokens")
+    seqs = tuple(event.seq for event in group.events)
+    return Node(group.kind, label, moment(group.events[0]) - start, state, duration, seqs, children)

@@ -1,42 +1,46 @@
 """The daemon: builds every part of an instance, wires the ports and supervises, until it is told to stop.
 
 Started by `rucher up`. Settings, lock, port, agents, rules and secrets are checked before the journal is opened and anything
-is woken, so that a refusal leaves nothing half-done.
+is woken, so that a refusal leaves nothing half-done. With the role `worker` it only works on runs, beside a daemon of the same
+instance, over the PostgreSQL store that they share.
 """
 
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
+from typing import Any
 
 import structlog
 
 from rucher import __version__
-from rucher.control.api import MessageIn, Services, Verdict, build_app
+from rucher.control.api import MessageIn, Services, build_app
 from rucher.control.bells import Bells
 from rucher.daemon.hops import StoredHops
 from rucher.daemon.lock import Hold, sole_daemon
 from rucher.daemon.logs import write_logs_to
-from rucher.daemon.models import fetch_weights, open_model, warm_quietly
-from rucher.daemon.resolution import resolve
+from rucher.daemon.models import fetch_weights, warm_quietly
 from rucher.daemon.rulebook import open_rules
 from rucher.daemon.serve import allow_many_files, listen, serve
-from rucher.daemon.sessions import Sessions, Workplace
-from rucher.daemon.settings import Settings, load_settings
-from rucher.daemon.tools import open_hands
+from rucher.daemon.sessions import Sessions
+from rucher.daemon.settings import Settings, load_settings, store_place
+from rucher.daemon.sweeping import archive_daily, sweep_daily
+from rucher.daemon.work import versions_of
+from rucher.daemon.workers import Bench, Place, open_bench
 from rucher.engine.weights import Progress
 from rucher.instance.agents import load_agents
 from rucher.instance.layout import Instance
 from rucher.instance.secrets import instance_token, node_key
 from rucher.journal.seals import Sealer
 from rucher.journal.store import JournalStore, open_store
-from rucher.kernel.runs import Kernel
+from rucher.kernel.orders import Orders
+from rucher.kernel.timers import Timers
 from rucher.protocol.clock import SystemClock, SystemEntropy
-from rucher.protocol.errors import RucherError
+from rucher.protocol.errors import BadInput, RucherError
 from rucher.protocol.events import Trust, control_event
 from rucher.protocol.ids import derived, ulid
-from rucher.protocol.ports import Appended
+from rucher.protocol.ports import Appended, Clock
 from rucher.router.dispatch import Destination, Dispatcher
 from rucher.router.router import Router
 from rucher.surfaces.channels.cli import CliChannel
@@ -46,6 +50,8 @@ from rucher.surfaces.ingress import IncomingMessage, Ingress
 PRIVATE = 0o077
 """The umask of a daemon: what it writes is for its owner only, unless it says otherwise."""
 
+Announce = Callable[[str], None]
+Works = list[Coroutine[Any, Any, None]]
 
 log = structlog.get_logger()
 
@@ -54,88 +60,121 @@ class _Stopped(Exception):
     """The daemon was told to stop; it ends the group of all its tasks."""
 
 
-def run_daemon(instance: Instance, announce: Callable[[str], None], on_progress: Progress) -> None:
+def run_daemon(instance: Instance, announce: Announce, on_progress: Progress) -> None:
     """Run the instance until SIGTERM or SIGINT; raises BadInput, with nothing changed, when it cannot run as it is.
 
     Blocks; an embedded model's weights are fetched before anything else is touched, and Ctrl-C ends that too.
     """
-    settings = load_settings(instance)
-    fetch_weights(settings.model, on_progress)
-    os.umask(PRIVATE)
-    allow_many_files()
+    settings = _begin(instance, on_progress)
     with sole_daemon(instance.lock) as hold:
         try:
-            asyncio.run(_run(instance, settings, hold, announce))
+            asyncio.run(
+                _until_stopped(lambda stack, stop: _whole(_place(instance, settings), stack, hold, stop, announce))
+            )
         except (RucherError, OSError) as error:
             # Whatever fails first in a place that is no longer there, this is why.
             if lost := hold.lost():
                 raise lost from error
             raise
+    announce("stopped; what was accepted is kept and goes on at the next start")
 
 
-async def _run(instance: Instance, settings: Settings, hold: Hold, announce: Callable[[str], None]) -> None:
+def run_worker(instance: Instance, announce: Announce, on_progress: Progress) -> None:
+    """Work on the instance's runs until SIGTERM or SIGINT; raises BadInput when its store is a file, which one process owns."""
+    settings = load_settings(instance)
+    if not isinstance(store_place(instance, settings), str):
+        raise BadInput(
+            "workers share a PostgreSQL store; this instance keeps its journal in a file, which `rucher up` works on alone: "
+            f"set store.url in {instance.config}, and see `rucher store copy --help`"
+        )
+    settings = _begin(instance, on_progress)
+    asyncio.run(_until_stopped(lambda stack, stop: _worker(_place(instance, settings), stack, stop, announce)))
+    announce("stopped; its runs go on elsewhere or at the next start")
+
+
+def _begin(instance: Instance, on_progress: Progress) -> Settings:
+    settings = load_settings(instance)
+    fetch_weights(settings.model, on_progress)
+    os.umask(PRIVATE)
+    allow_many_files()
+    return settings
+
+
+def _place(instance: Instance, settings: Settings) -> Place:
+    return Place(instance, settings, SystemClock(), SystemEntropy(), load_agents(instance.agents))
+
+
+async def _until_stopped(supervise: Callable[[AsyncExitStack, asyncio.Event], Awaitable[None]]) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
         async with AsyncExitStack() as stack:
-            await _supervise(instance, settings, stack, hold, stop, announce)
+            await supervise(stack, stop)
     except BaseExceptionGroup as group:
         fault = _first_fault(group)
         if fault is not None:
             raise fault from group
-        announce("stopped; what was accepted is kept and goes on at the next start")
 
 
-async def _supervise(
-    instance: Instance,
-    settings: Settings,
-    stack: AsyncExitStack,
-    hold: Hold,
-    stop: asyncio.Event,
-    announce: Callable[[str], None],
-) -> None:
-    clock, entropy = SystemClock(), SystemEntropy()
-    tenant, port = settings.instance.tenant, settings.daemon.port
-    listener = stack.enter_context(listen(port, str(instance.config)))
-    agents = load_agents(instance.agents)
-    rules = open_rules(instance.rules, agents)
+async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Event, announce: Announce) -> None:
+    instance, settings, clock, entropy = at.instance, at.settings, at.clock, at.entropy
+    tenant, owner = settings.instance.tenant, settings.instance.owner
+    listener = stack.enter_context(listen(settings.daemon.port, str(instance.config)))
+    rules = open_rules(instance.rules, at.agents)
     token, key = instance_token(instance.token, entropy), node_key(instance.node_key, entropy)
     stack.callback(write_logs_to(instance.log))
-    store = await stack.enter_async_context(open_store(instance.journal, clock))
+    store = await stack.enter_async_context(open_store(store_place(instance, settings), clock, instance.archive))
     sealer = Sealer(store, key, instance.seal_head, clock)
+    await store.belong_to(bytes(key.verify_key).hex())
     await sealer.demand_whole()
     stack.push_async_callback(_seal_at_last, sealer)
-    model = await stack.enter_async_context(open_model(settings.model, instance))
-    hands = await stack.enter_async_context(open_hands(instance, clock))
-    kernel, bells = Kernel(store, clock, entropy), Bells(store, clock)
-    door = _door(Ingress(store, clock, entropy, tenant, agents.keys), settings.instance.owner)
-    delivery = Delivery(store, clock, {"cli": CliChannel(instance.surfaces / "cli")})
-    limit = settings.daemon.concurrent_runs
-    place = Workplace(store, kernel, clock, hands.mailboxes, model, hands.pool.session, agents, limit)
+    bench = await open_bench(stack, at, store, "daemon")
+    bells = Bells(store, clock)
+    door = _door(Ingress(store, clock, entropy, tenant, at.agents.keys), owner)
+    sessions = Sessions(bench.kernel, clock, at.agents, bench.model.name, versions_of, settings.budget.ceilings)
+    destinations: dict[str, Destination] = {
+        "agent": sessions, "surface": Delivery(store, clock, {"cli": CliChannel(instance.surfaces / "cli")}),
+    }  # fmt: skip
+    orders = Orders(store, clock, f"owner:{owner}")
+    app = build_app(Services(settings.instance.name, token, store, bells, door, orders, _trouble(store)))
     await _record_start(store, tenant, clock.now(), ulid(clock.now(), entropy.bytes(10)))
+    works: Works = [
+        Dispatcher(store, clock, StoredHops(store), destinations, store.head).run(),
+        Router(store, clock, rules, tenant, await store.cursor("router")).run(),
+        bells.run(store.head),
+        sealer.run(),
+        serve(app, listener),
+        sweep_daily(store, instance.artifacts, clock),
+        warm_quietly(bench.model, at.agents.get(rules.current.default.removeprefix("agent:"))),
+        _stopping(stop, bells.close),
+        hold.watch(clock),
+        *_working(bench, store, clock),
+    ]
+    if settings.store.keep_days:
+        works.append(archive_daily(store, instance.archive, key.verify_key, settings.store.keep_days, clock))
+    announce(f"{settings.instance.name} is up on http://127.0.0.1:{settings.daemon.port}; Ctrl-C stops it")
+    await _all(works)
+
+
+async def _worker(at: Place, stack: AsyncExitStack, stop: asyncio.Event, announce: Announce) -> None:
+    instance, settings, clock, entropy = at.instance, at.settings, at.clock, at.entropy
+    stack.callback(write_logs_to(instance.state / "worker.log"))
+    store = await stack.enter_async_context(open_store(store_place(instance, settings), clock, instance.archive))
+    await store.belong_to(bytes(node_key(instance.node_key, entropy).verify_key).hex())
+    bench = await open_bench(stack, at, store, "worker")
+    announce(f"worker {bench.kernel.worker} of {settings.instance.name} is up; Ctrl-C stops it")
+    await _all([*_working(bench, store, clock), _stopping(stop, lambda: None)])
+
+
+def _working(bench: Bench, store: JournalStore, clock: Clock) -> Works:
+    return [bench.worker.run(), bench.pool.run(), Timers(store, clock).run()]
+
+
+async def _all(works: Works) -> None:
     async with asyncio.TaskGroup() as tasks:
-        sessions = Sessions(place, tasks)
-
-        async def decide(run_id: str, verdict: Verdict) -> None:
-            await sessions.wake(await resolve(store, kernel, run_id, verdict.step, verdict.verdict))
-
-        app = build_app(Services(settings.instance.name, token, store, bells, door, decide, sessions.trouble))
-        destinations: dict[str, Destination] = {"agent": sessions, "surface": delivery}
-        await sessions.resume()
-        for work in (
-            Dispatcher(store, clock, StoredHops(store), destinations, store.head).run(),
-            Router(store, clock, rules, tenant, await store.cursor("router")).run(),
-            bells.run(store.head),
-            sealer.run(),
-            hands.pool.run(),
-            serve(app, listener),
-            warm_quietly(model, agents.get(rules.current.default.removeprefix("agent:"))),
-            _stopping(stop, bells),
-            hold.watch(clock),
-        ):
+        for work in works:
             tasks.create_task(work)
-        announce(f"{settings.instance.name} is up on http://127.0.0.1:{port}; Ctrl-C stops it")
 
 
 def _first_fault(group: BaseExceptionGroup[BaseException]) -> BaseException | None:
@@ -158,10 +197,18 @@ async def _seal_at_last(sealer: Sealer) -> None:
         log.warning("the last events are not sealed yet", reason=str(error))
 
 
-async def _stopping(stop: asyncio.Event, bells: Bells) -> None:
+async def _stopping(stop: asyncio.Event, farewell: Callable[[], None]) -> None:
     await stop.wait()
-    bells.close()
+    farewell()
     raise _Stopped
+
+
+def _trouble(store: JournalStore) -> Callable[[str], Awaitable[str]]:
+    async def trouble(session: str) -> str:
+        rows = await store.rows("session.get", session)
+        return str(rows[0]["reason"]) if rows and rows[0]["state"] == "stopped" else ""
+
+    return trouble
 
 
 def _door(ingress: Ingress, owner: str) -> Callable[[MessageIn], Awaitable[Appended]]:

@@ -52,7 +52,7 @@ class _Lines:
         with contextlib.suppress(OSError, ValueError):
             self._file.write(message + "\n")
 
-    warning = error = exception = msg
+    info = warning = error = exception = msg
 
 
 class _NotAgain(logging.Filter):

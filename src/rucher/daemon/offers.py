@@ -1,5 +1,6 @@
 """Which tools an agent is offered: those that its definition names, in the order that every prompt shows them."""
 
+from rucher.engine.tools.waiting import WAITING_TOOLS
 from rucher.engine.tools.workspace import WORKSPACE_TOOLS
 from rucher.instance.agents import AgentFile
 from rucher.protocol.conversation import ToolSpec
@@ -7,4 +8,4 @@ from rucher.protocol.conversation import ToolSpec
 
 def offered(agent: AgentFile) -> tuple[ToolSpec, ...]:
     """The declarations of the agent's tools."""
-    return tuple(spec for spec in WORKSPACE_TOOLS if spec.name in agent.tools)
+    return tuple(spec for spec in (*WORKSPACE_TOOLS, *WAITING_TOOLS.values()) if spec.name in agent.tools)

@@ -3,6 +3,7 @@
 | variable           | meaning                                                             |
 |--------------------|---------------------------------------------------------------------|
 | `RUCHER_INSTANCE`  | the instance that commands speak to, instead of the current folder  |
+| `RUCHER_STORE_URL` | the PostgreSQL database of the journal, instead of `store.url`         |
 | `RUCHER_CACHE`     | where weights and the launch kit are kept, instead of the user's cache |
 | `RUCHER_WEIGHTS`   | a folder that holds the weights already, or shall                   |
 | the one named by `model.key_env` | the key of a model's endpoint                         |
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from rucher.instance.layout import CONFIG, Instance
 from rucher.instance.text import text_of
+from rucher.journal.store import Place
 from rucher.protocol.errors import BadInput
 
 MEND = "mend it, or put a backup of the file in its place"
@@ -68,10 +70,42 @@ class InstanceSettings(_Strict):
 
 
 class DaemonSettings(_Strict):
-    """How the daemon runs."""
+    """How the daemon runs. Runs at once: of one process, of one agent, of one mission; the last two over all processes."""
 
     port: Annotated[int, Field(ge=1, le=65535)] = 7474
     concurrent_runs: Annotated[int, Field(ge=1, le=256)] = 16
+    concurrent_runs_per_agent: Annotated[int, Field(ge=1)] | None = None
+    concurrent_runs_per_mission: Annotated[int, Field(ge=1)] | None = None
+
+
+class StoreSettings(_Strict):
+    """Where the journal is kept: a PostgreSQL database by its URL, else the file state/rucher.db.
+
+    Events older than `keep_days` are archived once a day; when it is not set, none are.
+    """
+
+    url: Annotated[str, Field(pattern=r"^(postgres(ql)?://.*)?$")] = ""
+    keep_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
+
+
+class BudgetSettings(_Strict):
+    """What one run may use at most; what is not set has no limit. `minutes` counts only time at work."""
+
+    dollars: Annotated[float, Field(gt=0)] | None = None
+    tokens: Annotated[int, Field(ge=1)] | None = None
+    turns: Annotated[int, Field(ge=1)] | None = None
+    tool_calls: Annotated[int, Field(ge=1)] | None = None
+    minutes: Annotated[float, Field(gt=0)] | None = None
+
+    @property
+    def ceilings(self) -> dict[str, int]:
+        """The limits by the kernel's measures."""
+        given: dict[str, int | None] = {
+            "nanodollars": None if self.dollars is None else round(self.dollars * 1e9), "tokens": self.tokens,
+            "turns": self.turns, "tool_calls": self.tool_calls,
+            "wall_us": None if self.minutes is None else round(self.minutes * 60e6),
+        }  # fmt: skip
+        return {measure: ceiling for measure, ceiling in given.items() if ceiling is not None}
 
 
 class Settings(_Strict):
@@ -79,6 +113,8 @@ class Settings(_Strict):
 
     instance: InstanceSettings
     daemon: DaemonSettings = DaemonSettings()
+    store: StoreSettings = StoreSettings()
+    budget: BudgetSettings = BudgetSettings()
     model: ModelSettings = EmbeddedModelSettings()
 
 
@@ -109,6 +145,14 @@ def load_settings(instance: Instance) -> Settings:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])
         raise BadInput(f"{path}: {where}: {fault['msg']}; mend it and try again") from error
+
+
+def store_place(instance: Instance, settings: Settings) -> Place:
+    """Where the instance's journal is kept."""
+    url = os.environ.get("RUCHER_STORE_URL") or settings.store.url
+    if url and not url.startswith(("postgres://", "postgresql://")):
+        raise BadInput("RUCHER_STORE_URL is no PostgreSQL URL; write postgresql://USER@HOST/DATABASE")
+    return url or instance.journal
 
 
 def model_key(settings: CompatibleModelSettings) -> SecretStr | None:

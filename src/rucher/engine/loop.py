@@ -1,18 +1,20 @@
 """The loop: ask the model, run the tools it calls, until it answers. Called by whoever runs a session.
 
 Every model call and tool call is a journaled step behind the Steps port, so that running this function again after a kill
-gives back what was recorded and goes on from there. It imports no store and no sandbox, it sees ports.
+gives back what was recorded and goes on from there. What the owner says meanwhile is read before each model call. It imports
+no store and no sandbox, it sees ports.
 """
 
 import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
 from rucher.engine.arguments import fault
+from rucher.engine.tools.waiting import WAITING_TOOLS, wait_for
 from rucher.protocol.backoff import waits
 from rucher.protocol.conversation import (
     Assistant,
@@ -27,9 +29,13 @@ from rucher.protocol.conversation import (
     ToolResult,
     ToolSpec,
     Usage,
+    User,
 )
-from rucher.protocol.errors import Denied, Permanent, Retryable
-from rucher.protocol.ports import Clock, Model, Steps, Tools
+from rucher.protocol.errors import Denied, Exhausted, Permanent, Retryable
+from rucher.protocol.ports import Clock, Model, StepKind, Steps, Tools
+
+_CHARACTERS_A_TOKEN = 3
+"""Fewer than any tokenizer needs on average for text or code: what is reserved for a prompt is rather too much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +79,16 @@ async def converse(agent: Agent, conversation: Conversation) -> Outcome:
 
     Raises what the Steps port raises (Suspended, Fenced, Diverged, Retryable of the store): the run is then not over.
     """
+    try:
+        return await _take_turns(agent, conversation)
+    except Exhausted as error:
+        return Outcome("budget_exhausted", f"I stopped: {error}. Raise the budget, or ask for less.", str(error))
+
+
+async def _take_turns(agent: Agent, conversation: Conversation) -> Outcome:
     last_call, repeats = "", 0
     for turn in range(1, agent.limits.turns + 1):
+        conversation = conversation.plus(*(User(text) for text in await agent.steps.told()))
         cornered = turn == agent.limits.turns or repeats >= agent.limits.repeats
         try:
             answer, stop = await _ask(agent, conversation, () if cornered else agent.specs)
@@ -97,7 +111,8 @@ async def _ask(agent: Agent, conversation: Conversation, specs: Sequence[ToolSpe
         return await _patiently(agent, lambda: _collect(agent, conversation, specs))
 
     request = {"messages": len(conversation.messages), "digest": _digest(conversation, specs)}
-    result = await agent.steps.perform("model_call", Effect.MODEL_CALL, request, act)
+    most = {"tokens": agent.options.max_tokens + _characters(conversation) // _CHARACTERS_A_TOKEN}
+    result = await agent.steps.perform(StepKind.MODEL_CALL, Effect.MODEL_CALL, request, act, most=most)
     calls = tuple(ToolCall(call["id"], call["name"], call["arguments"]) for call in result["calls"])
     return Assistant(result["text"], calls), Stop(result["stop"])
 
@@ -129,9 +144,15 @@ async def _patiently(agent: Agent, call: Callable[[], Awaitable[Mapping[str, Any
 
 
 async def _together(agent: Agent, calls: Sequence[ToolCall], last_call: str) -> list[ToolResult]:
+    if len(calls) == 1:
+        return await _in_order(agent, calls, last_call)
+    branches = agent.steps.branches(len(calls))
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(_call(agent, call, last_call)) for call in calls]
+            tasks = [
+                group.create_task(_call(replace(agent, steps=branch), call, last_call))
+                for branch, call in zip(branches, calls, strict=True)
+            ]
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return [task.result() for task in tasks]
@@ -151,6 +172,9 @@ async def _call(agent: Agent, call: ToolCall, last_call: str) -> ToolResult:
     if _fingerprint(call) == last_call:
         return ToolResult(call.id, call.name, ok=False, text="You just made this very call; use its result, or answer.")
 
+    if call.name in WAITING_TOOLS:
+        return await wait_for(agent.steps, call)
+
     async def act(key: str) -> Mapping[str, Any]:
         try:
             result = await agent.tools.execute(call, spec, key)
@@ -159,7 +183,7 @@ async def _call(agent: Agent, call: ToolCall, last_call: str) -> ToolResult:
         return {"ok": result.ok, "text": result.text}
 
     request = {"tool": call.name, "arguments": call.arguments}
-    result = await agent.steps.perform("tool_call", spec.effect, request, act, agent.tools.probe)
+    result = await agent.steps.perform(StepKind.TOOL_CALL, spec.effect, request, act, agent.tools.probe)
     return ToolResult(call.id, call.name, ok=result["ok"], text=result["text"])
 
 
@@ -186,6 +210,10 @@ def _ended(text: str, stop: Stop) -> Outcome:
 
 def _fingerprint(call: ToolCall) -> str:
     return json.dumps([call.name, call.arguments], sort_keys=True)
+
+
+def _characters(conversation: Conversation) -> int:
+    return len(conversation.system) + sum(len(json.dumps(asdict(message))) for message in conversation.messages)
 
 
 def _digest(conversation: Conversation, specs: Sequence[ToolSpec]) -> str:

@@ -19,9 +19,10 @@ class AgentFile(BaseModel):
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,40}$")]
     description: Annotated[str, Field(min_length=1)]
     model: Literal["default"] = "default"
-    tools: tuple[Literal["list_dir", "read_file", "search", "write_file", "shell"], ...] = ()
+    tools: tuple[Literal["list_dir", "read_file", "search", "write_file", "shell", "ask_owner", "wait"], ...] = ()
     sandbox: Literal[0, 1] = 1
     runner: Literal["hands"] = "hands"
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
     persona: str = ""
 
 

@@ -38,6 +38,21 @@ class Instance:
         return self.state / "rucher.db"
 
     @property
+    def artifacts(self) -> Path:
+        """Large results, each named by its hash."""
+        return self.state / "artifacts"
+
+    @property
+    def archive(self) -> Path:
+        """Segments of the journal that were moved out of the store."""
+        return self.state / "archive"
+
+    @property
+    def workers(self) -> Path:
+        """One file a worker process, locked while it lives."""
+        return self.state / "workers"
+
+    @property
     def sessions(self) -> Path:
         """One folder a session: its two mailbox files, its heartbeat and its workspace."""
         return self.state / "sessions"

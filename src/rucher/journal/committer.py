@@ -1,13 +1,13 @@
 """Group commit: many writers hand in small units, one thread commits all that wait in one transaction.
 
-Called by the stores only. A unit that arrives while the thread is idle is committed at once; what arrives during a
+Called by the SQLite adapter only. A unit that arrives while the thread is idle is committed at once; what arrives during a
 commit forms the next batch. Each writer gets its own result or its own error, and never a success for something not committed.
 """
 
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from rucher.protocol.errors import Retryable
@@ -20,12 +20,6 @@ MAX_WAITING = 10_000
 MAX_BATCH = 500
 
 
-@dataclass(slots=True)
-class _Ticket(Generic[U, R]):
-    unit: U
-    future: "asyncio.Future[R]"
-
-
 class Committer(Generic[U, R]):
     """The one writer thread of a store.
 
@@ -36,66 +30,74 @@ class Committer(Generic[U, R]):
     def __init__(
         self,
         apply: Callable[[Sequence[U]], Sequence[R | Exception]],
-        committed: Callable[[Sequence[R | Exception]], None],
+        committed: Callable[[Sequence[U], Sequence[R | Exception]], None],
         name: str,
     ) -> None:
         self._apply = apply
         self._committed = committed
         self._loop = asyncio.get_running_loop()
-        self._room = asyncio.Semaphore(MAX_WAITING)
-        self._arriving: list[_Ticket[U, R]] = []
-        self._waiting: list[_Ticket[U, R]] = []
-        self._signal = threading.Condition()
+        self._held = 0
+        self._room = asyncio.Event()
+        self._arriving: list[tuple[U, asyncio.Future[R]]] = []
+        self._handed: SimpleQueue[list[tuple[U, asyncio.Future[R]]]] = SimpleQueue()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     async def submit(self, unit: U) -> R:
         """Return the unit's result once it is committed; raise its own error, with nothing of it kept."""
-        async with self._room:
-            if self._closing:
-                raise Retryable("the store is closing; nothing was written")
-            ticket = _Ticket[U, R](unit, self._loop.create_future())
-            if not self._arriving:
-                self._loop.call_soon(self._hand_over)
-            self._arriving.append(ticket)
-            return await ticket.future
+        while self._held >= MAX_WAITING:
+            self._room.clear()
+            await self._room.wait()
+        if self._closing:
+            raise Retryable("the store is closing; nothing was written")
+        self._held += 1
+        future: asyncio.Future[R] = self._loop.create_future()
+        if not self._arriving:
+            self._loop.call_soon(self._hand_over)
+        self._arriving.append((unit, future))
+        return await future
 
     def _hand_over(self) -> None:
-        with self._signal:
-            self._waiting += self._arriving
-            self._arriving.clear()
-            self._signal.notify()
+        """Hand over what arrived in this turn of the event loop; nothing when that was done already."""
+        if self._arriving:
+            self._handed.put(self._arriving)
+            self._arriving = []
 
     async def close(self) -> None:
         """Commit what was handed in, then end the thread."""
+        self._closing = True
         self._hand_over()
-        with self._signal:
-            self._closing = True
-            self._signal.notify()
+        self._handed.put([])
         await asyncio.to_thread(self._thread.join)
 
     def _run(self) -> None:
-        while batch := self._next_batch():
-            try:
-                outcomes: Sequence[R | Exception] = self._apply([ticket.unit for ticket in batch])
-            except Exception as error:  # noqa: BLE001 - the thread must outlive any batch; each writer learns the error
-                outcomes = [error] * len(batch)
-            self._loop.call_soon_threadsafe(self._settle, batch, outcomes)
+        ending = False
+        while not ending:
+            waiting = self._handed.get()
+            ending = not waiting
+            while not self._handed.empty():
+                more = self._handed.get()
+                ending = ending or not more
+                waiting += more
+            for at in range(0, len(waiting), MAX_BATCH):
+                self._commit(waiting[at : at + MAX_BATCH])
 
-    def _next_batch(self) -> list[_Ticket[U, R]]:
-        with self._signal:
-            while not self._waiting and not self._closing:
-                self._signal.wait()
-            batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]
-            return batch
+    def _commit(self, batch: Sequence[tuple[U, "asyncio.Future[R]"]]) -> None:
+        try:
+            outcomes: Sequence[R | Exception] = self._apply([unit for unit, _ in batch])
+        except Exception as error:  # noqa: BLE001 - the thread must outlive any batch; each writer learns the error
+            outcomes = [error] * len(batch)
+        self._loop.call_soon_threadsafe(self._settle, batch, outcomes)
 
-    def _settle(self, batch: Sequence[_Ticket[U, R]], outcomes: Sequence[R | Exception]) -> None:
-        self._committed(outcomes)
-        for ticket, outcome in zip(batch, outcomes, strict=True):
-            if ticket.future.cancelled():
+    def _settle(self, batch: Sequence[tuple[U, "asyncio.Future[R]"]], outcomes: Sequence[R | Exception]) -> None:
+        self._held -= len(batch)
+        self._room.set()
+        self._committed([unit for unit, _ in batch], outcomes)
+        for (_, future), outcome in zip(batch, outcomes, strict=True):
+            if future.cancelled():
                 continue
             if isinstance(outcome, Exception):
-                ticket.future.set_exception(outcome)
+                future.set_exception(outcome)
             else:
-                ticket.future.set_result(outcome)
+                future.set_result(outcome)

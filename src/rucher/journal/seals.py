@@ -8,9 +8,10 @@ columns as a JSON array, and its signature is Ed25519 (RFC 8032) over that diges
 import asyncio
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from nacl.encoding import HexEncoder
 from nacl.exceptions import BadSignatureError
 from nacl.signing import SigningKey, VerifyKey
 
-from rucher.journal.sqlite import Seal, SqliteReader
-from rucher.journal.store import JournalStore
+from rucher.journal.rows import SEALED, SEQ
+from rucher.journal.segments import read_segment, seals_of, sha256_of
+from rucher.journal.store import JournalStore, StoreReader
+from rucher.journal.units import Archive, Seal
 from rucher.protocol.backoff import surely
 from rucher.protocol.errors import Corrupt, Retryable
 from rucher.protocol.ports import Clock
@@ -28,16 +31,21 @@ SEAL_EVERY_S = 5.0
 """Seconds between two seals while events flow; nothing is done while none do."""
 BATCH = 5000
 """Events that one seal covers at most."""
+SEALS_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The outcome of a verification; `fault` is empty when every sealed event is as it was sealed."""
+    """The outcome of a verification; `fault` is empty when every sealed event is as it was sealed.
+
+    Of the `events` that are as they were sealed, `archived` lie in segments.
+    """
 
     events: int
     seals: int
     unsealed: int
     fault: str = ""
+    archived: int = 0
 
 
 class Sealer:
@@ -53,7 +61,7 @@ class Sealer:
     async def demand_whole(self) -> None:
         """Raise Corrupt when the journal has lost what was sealed: it must not be sealed anew as if nothing had happened."""
         newest = await asyncio.to_thread(_read_head, self._head)
-        last_seq, digest = await self._store.call(_last_seal)
+        last_seq, digest = await _last_seal(self._store)
         if newest is None or newest[0] < last_seq or newest == (last_seq, digest):
             return
         raise Corrupt(
@@ -70,59 +78,116 @@ class Sealer:
 
     async def seal(self) -> int:
         """Seal everything committed so far; returns the last sealed seq. Raises Retryable when that cannot be written."""
-        while seal := await self._store.call(self._next_seal):
+        while seal := await self._next_seal():
             await self._store.add_seal(seal)
-        last_seq, digest = await self._store.call(_last_seal)
+        last_seq, digest = await _last_seal(self._store)
         await asyncio.to_thread(_write_head, self._head, last_seq, digest)
         return last_seq
 
-    def _next_seal(self, reader: SqliteReader) -> Seal | None:
-        last_seq, digest = _last_seal(reader)
-        rows = reader.rows("event.after", (last_seq, BATCH))
+    async def _next_seal(self) -> Seal | None:
+        last_seq, digest = await _last_seal(self._store)
+        rows = await self._store.stored("event.after", last_seq, BATCH)
         if not rows:
             return None
-        digest = _digest(digest, rows)
+        digest = await asyncio.to_thread(_digest, digest, rows)
         signature = self._key.sign(digest.encode(), encoder=HexEncoder).signature.decode()
-        return Seal(last_seq + 1, rows[-1]["seq"], digest, signature, self._clock.now())
+        return Seal(last_seq + 1, rows[-1][SEQ], digest, signature, self._clock.now())
 
 
-def verify(reader: SqliteReader, public: VerifyKey, head: Path) -> Verified:
-    """Check every seal, that none is missing at the end, and that events are numbered without gaps; stops at a fault."""
+class Chain:
+    """The seals that were checked so far: where they end, and the digest from which the next one goes on."""
+
+    def __init__(self, public: VerifyKey, last_seq: int = 0, digest: str = "") -> None:
+        self._public = public
+        self.last_seq = last_seq
+        self.digest = digest
+        self.seals = 0
+
+    def fault(self, seal: Seal, rows: Sequence[Sequence[Any]]) -> str:
+        """What is wrong with the next seal or with the events under it; when nothing is, the chain goes on from there."""
+        covered = f"the seal over events {seal.first_seq} to {seal.last_seq}"
+        if seal.first_seq != self.last_seq + 1:
+            return f"{covered} does not follow the one before it, which ends at {self.last_seq}"
+        if [row[SEQ] for row in rows] != list(range(seal.first_seq, seal.last_seq + 1)):
+            return f"events are missing under {covered}"
+        digest = _digest(self.digest, rows)
+        if digest != seal.digest:
+            return f"an event under {covered} was changed, or another was put in its place"
+        if not _signed(self._public, digest, seal.signature):
+            return f"{covered} was not signed by this node's key"
+        self.last_seq, self.digest, self.seals = seal.last_seq, digest, self.seals + 1
+        return ""
+
+    def fault_of_segment(self, archive: Archive, folder: Path) -> str:
+        """What is wrong with the next segment; when nothing is, the chain goes on from its end. Reads it three times."""
+        path = folder / archive.file
+        if archive.first_seq != self.last_seq + 1:
+            return f"the archive segment {path} does not follow event {self.last_seq}"
+        try:
+            if sha256_of(path) != archive.digest:
+                return f"the archive segment {path} is not the file that was archived; put a backup of it in its place"
+            seals, rows = seals_of(path), read_segment(path).rows
+            for seal in seals:
+                if fault := self.fault(seal, list(islice(rows, seal.last_seq - seal.first_seq + 1))):
+                    return f"{path}: {fault}"
+        except Corrupt as error:
+            return str(error)
+        return "" if self.last_seq == archive.last_seq else f"the archive segment {path} ends at {self.last_seq}"
+
+
+async def verify(store: StoreReader, public: VerifyKey, head: Path, archive: Path) -> Verified:
+    """Check every seal, that none is missing at the end, and that events are numbered without gaps; stops at a fault.
+
+    What was archived is read from the segments in the folder `archive`.
+    """
     newest = _read_head(head)
-    seals = reader.rows("seals.all")
-    last_seq, digest = 0, ""
-    for count, seal in enumerate(seals):
-        covered = f"the seal over events {seal['first_seq']} to {seal['last_seq']}"
-        rows = reader.rows("event.after", (last_seq, seal["last_seq"] - last_seq))
-        digest = _digest(digest, rows)
-        if seal["first_seq"] != last_seq + 1:
-            return Verified(
-                last_seq, count, 0, f"{covered} does not follow the one before it, which ends at {last_seq}"
-            )
-        if [row["seq"] for row in rows] != list(range(last_seq + 1, seal["last_seq"] + 1)):
-            return Verified(last_seq, count, 0, f"events are missing under {covered}")
-        if digest != seal["digest"]:
-            return Verified(
-                last_seq, count, 0, f"an event under {covered} was changed, or another was put in its place"
-            )
-        if not _signed(public, digest, seal["signature"]):
-            return Verified(last_seq, count, 0, f"{covered} was not signed by this node's key")
-        last_seq = seal["last_seq"]
-    tail = _unsealed(reader, last_seq)
-    return Verified(last_seq, len(seals), tail.count, _fault_at_the_end(tail, newest, last_seq, digest, head))
+    chain = Chain(public)
+    fault = await _fault_in_archive(store, chain, archive)
+    archived = chain.last_seq
+    fault = fault or await _fault_in_store(store, chain)
+    if fault:
+        return Verified(chain.last_seq, chain.seals, 0, fault, archived)
+    tail = await _unsealed(store, chain.last_seq)
+    fault = _fault_at_the_end(tail, newest, chain.last_seq, chain.digest, head)
+    return Verified(chain.last_seq, chain.seals, tail.count, fault, archived)
 
 
-def verify_last(reader: SqliteReader, public: VerifyKey) -> Verified:
+async def _fault_in_archive(store: StoreReader, chain: Chain, folder: Path) -> str:
+    for row in await store.rows("archives.all"):
+        if fault := await asyncio.to_thread(chain.fault_of_segment, Archive(**dict(row)), folder):
+            return fault
+    if not chain.last_seq:
+        return ""
+    rows = await store.stored("event.after", 0, 1)
+    if rows and rows[0][SEQ] <= chain.last_seq:
+        return f"event {rows[0][SEQ]} was archived, and the store holds one of that number again"
+    seals = await store.rows("seals.after", chain.last_seq - 1, 1)
+    if not seals or (seals[0]["last_seq"], seals[0]["digest"]) != (chain.last_seq, chain.digest):
+        return f"the seal at the end of the archive, up to event {chain.last_seq}, is missing or changed in the store"
+    return ""
+
+
+async def _fault_in_store(store: StoreReader, chain: Chain) -> str:
+    while seals := await store.rows("seals.after", chain.last_seq, SEALS_AT_ONCE):
+        for row in seals:
+            seal = Seal(**dict(row))
+            rows = await store.stored("event.after", chain.last_seq, seal.last_seq - chain.last_seq)
+            if fault := await asyncio.to_thread(chain.fault, seal, rows):
+                return fault
+    return ""
+
+
+async def verify_last(store: StoreReader, public: VerifyKey) -> Verified:
     """Check the newest seal only, which costs little however long the journal is: a sign of life, no proof."""
-    found = reader.rows("seals.last_two")
+    found = await store.rows("seals.last_two")
     if not found:
-        return Verified(0, 0, _unsealed(reader, 0).count)
+        return Verified(0, 0, (await _unsealed(store, 0)).count)
     newest, *before = found
     previous, digest = (before[0]["last_seq"], before[0]["digest"]) if before else (0, "")
-    rows = reader.rows("event.after", (previous, newest["last_seq"] - previous))
+    rows = await store.stored("event.after", previous, newest["last_seq"] - previous)
     good = _digest(digest, rows) == newest["digest"] and _signed(public, newest["digest"], newest["signature"])
     fault = "" if good else f"the newest seal, over events {newest['first_seq']} to {newest['last_seq']}, does not hold"
-    return Verified(len(rows), 1, _unsealed(reader, newest["last_seq"]).count, fault)
+    return Verified(len(rows), 1, (await _unsealed(store, newest["last_seq"])).count, fault)
 
 
 def _fault_at_the_end(tail: "_Tail", newest: tuple[int, str] | None, last_seq: int, digest: str, head: Path) -> str:
@@ -165,25 +230,25 @@ class _Tail:
     whole: bool
 
 
-def _unsealed(reader: SqliteReader, last_seq: int) -> _Tail:
+async def _unsealed(store: StoreReader, last_seq: int) -> _Tail:
     count = 0
-    while rows := reader.rows("event.after", (last_seq, BATCH)):
-        if rows[-1]["seq"] != last_seq + len(rows):
+    while rows := await store.stored("event.after", last_seq, BATCH):
+        if rows[-1][SEQ] != last_seq + len(rows):
             return _Tail(count, whole=False)
         count += len(rows)
-        last_seq = rows[-1]["seq"]
+        last_seq = rows[-1][SEQ]
     return _Tail(count, whole=True)
 
 
-def _last_seal(reader: SqliteReader) -> tuple[int, str]:
-    rows = reader.rows("seals.last")
+async def _last_seal(store: StoreReader) -> tuple[int, str]:
+    rows = await store.rows("seals.last")
     return (rows[0]["last_seq"], rows[0]["digest"]) if rows else (0, "")
 
 
-def _digest(previous: str, rows: Iterable[Mapping[str, Any]]) -> str:
+def _digest(previous: str, rows: Iterable[Sequence[Any]]) -> str:
     digest = blake2b(previous.encode(), digest_size=32)
     for row in rows:
-        digest.update(json.dumps(tuple(row), ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+        digest.update(json.dumps(row[SEALED], ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
     return digest.hexdigest()
 
 

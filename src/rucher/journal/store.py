@@ -1,60 +1,51 @@
-"""`JournalStore`: the Journal port and the views on top of it, over one SQLite file.
+"""`JournalStore`: the Journal port and the views on top of it, over SQLite or PostgreSQL.
 
 Opened by the daemon to write (`open_store`) and by the command line to read a store that nobody may be running
-(`read_store`). All blocking work is done in the committer's thread or in a small pool of readers.
+(`read_store`). Which database it is, is decided by the place alone: a path is a SQLite file, a URL a PostgreSQL database.
 """
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from typing_extensions import override
 
-from rucher.journal.committer import Committer
-from rucher.journal.sqlite import Outcome, Seal, SqliteReader, SqliteWriter, Unit
+from rucher.journal.rows import Row, RunWrite, event_of, row_of, rows_of
+from rucher.journal.sqlite.adapter import open_sqlite
 from rucher.journal.tail import Tail
+from rucher.journal.units import Adapter, Answer, Archive, Command, Earlier, Rows, Seal
+from rucher.journal.views import folds
 from rucher.protocol.errors import BadInput
 from rucher.protocol.events import Draft, Event
 from rucher.protocol.ports import Appended, Clock
 from rucher.protocol.subjects import matches
 
-R = TypeVar("R")
-READERS = 3
+Place = Path | str
+"""A SQLite file, or the URL of a PostgreSQL database."""
 _SCAN = 1000
+UNFINISHED = "copying"
+"""The key in `meta` under which a store that is being copied into says whose it will be."""
 
 
 class StoreReader:
-    """Reads events and views; each of its threads has a connection of its own."""
+    """Reads events and views."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._local = threading.local()
-        self._opened: list[SqliteReader] = []
-        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="journal-read")
-
-    async def call(self, work: Callable[[SqliteReader], R]) -> R:
-        """Do `work` with a reader, in one of this store's threads."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._call, work)
-
-    def _call(self, work: Callable[[SqliteReader], R]) -> R:
-        reader: SqliteReader | None = getattr(self._local, "reader", None)
-        if reader is None:
-            reader = SqliteReader(self._path)
-            self._local.reader = reader
-            self._opened.append(reader)
-        return work(reader)
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
 
     async def rows(self, statement: str, *parameters: Any) -> list[Mapping[str, Any]]:
         """The rows of one named statement."""
-        return await self.call(lambda reader: reader.rows(statement, parameters))
+        return await self._adapter.rows(statement, parameters)
 
     async def events(self, statement: str, *parameters: Any) -> list[Event]:
         """The events of one named statement over `events`."""
-        return await self.call(lambda reader: reader.events(statement, parameters))
+        return [event_of(row) for row in await self.stored(statement, *parameters)]
+
+    async def stored(self, statement: str, *parameters: Any) -> list[Row]:
+        """The rows of one named statement over `events`, as they are stored and sealed."""
+        return [list(row) for row in await self.rows(statement, *parameters)]
 
     async def read(self, after: int, limit: int, subject: str = "ev.>") -> Sequence[Event]:
         """Up to `limit` events with a `seq` above `after` whose subject matches the pattern, in order."""
@@ -83,11 +74,11 @@ class StoreReader:
 
     async def changed(self) -> bool:
         """Whether anything may have been committed since this was last asked: cheap, and never wrongly False."""
-        return await self.call(SqliteReader.changed)
+        return await self._adapter.changed()
 
     async def trace(self, trace_id: str) -> Sequence[Event]:
         """All events of a trace, in order."""
-        return await self.events("event.of_trace", trace_id)
+        return await self.events("event.of_trace", trace_id, trace_id)
 
     async def traces_starting(self, prefix: str) -> Sequence[str]:
         """Up to three trace ids that start with `prefix`."""
@@ -110,38 +101,80 @@ class StoreReader:
         rows = await self.rows("cursor.get", name)
         return int(rows[0]["seq"]) if rows else 0
 
+    async def meta(self, key: str) -> str:
+        """What the store says about itself under this key; empty when it says nothing."""
+        rows = await self.rows("meta.get", key)
+        return str(rows[0]["value"]) if rows else ""
+
     async def close(self) -> None:
-        """Close all readers."""
-        await asyncio.to_thread(self._pool.shutdown)
-        for reader in self._opened:
-            reader.close()
+        """Let go of the database."""
+        await self._adapter.close()
 
 
 class JournalStore(StoreReader):
     """A store that also writes."""
 
-    def __init__(self, path: Path, writer: SqliteWriter) -> None:
-        super().__init__(path)
-        self._writer = writer
-        self._committer: Committer[Unit, Outcome] = Committer(writer.apply, self._committed, "journal-write")
+    def __init__(self, adapter: Adapter) -> None:
+        super().__init__(adapter)
+        self._tail = Tail(adapter.head)
         self._grown = asyncio.Event()
-        self._tail = Tail(writer.head)
+        self._behind = False
+        self._folds = 0
+        self._folded = asyncio.Event()
+        adapter.listen(self)
 
     @property
     def head(self) -> int:
-        """The highest committed seq."""
+        """The highest committed seq that is known here."""
         return self._tail.head
 
     async def append(self, *drafts: Draft) -> tuple[Appended, ...]:
         """Commit all drafts in one transaction; see the Journal port."""
-        return await self._committer.submit(drafts)
+        rows = [row_of(draft) for draft in drafts]
+        earlier: Earlier = await self._adapter.commit(Rows(rows, folds(rows)))
+        return tuple(
+            Appended(event_of(earlier.get(number, row)), first=number not in earlier) for number, row in enumerate(rows)
+        )
 
-    def _committed(self, outcomes: Sequence[Outcome | Exception]) -> None:
-        for outcome in outcomes:
-            if not isinstance(outcome, Exception):
-                self._tail.extend(each.event for each in outcome if each.first)
+    async def write(self, write: RunWrite) -> None:
+        """Commit what the owner of a run writes, whole or not at all.
+
+        Raises Fenced when its place is taken or the run another's, Exhausted when a budget does not cover it, and else as
+        `append` does.
+        """
+        rows = rows_of(write)
+        await self._adapter.commit(Rows(rows, folds(rows)))
+
+    async def command(self, statement: str, *parameters: Mapping[str, Any]) -> Answer:
+        """Obey a statement of commands.sql, once for each set of parameters, in one transaction; returns its rows."""
+        answer: Answer = await self._adapter.commit(Command(statement, parameters))
+        return answer
+
+    async def add_seal(self, seal: Seal) -> None:
+        """Commit a seal."""
+        await self._adapter.commit(seal)
+
+    async def let_go(self, archive: Archive) -> None:
+        """Delete the events of a segment, and keep their ids; see `Archive`."""
+        await self._adapter.commit(archive)
+
+    def committed(self, rows: Sequence[Row], *, folded: bool) -> None:
+        """Called by the database after each commit, before any writer is answered."""
+        self._tail.extend(rows)
+        self._ring(folded=folded)
+
+    def rung(self) -> None:
+        """Called by the database when another process committed something."""
+        self._behind = True
+        self._ring(folded=True)
+
+    def _ring(self, *, folded: bool) -> None:
         self._grown.set()
         self._grown = asyncio.Event()
+        if folded:
+            self._folds += 1
+            self._folded.set()
+            self._folded = asyncio.Event()
 
     @override
     async def read(self, after: int, limit: int, subject: str = "ev.>") -> Sequence[Event]:
@@ -155,27 +188,49 @@ class JournalStore(StoreReader):
         """The event with this id."""
         return self._tail.event(event_id) or await super().event(event_id)
 
-    async def add_seal(self, seal: Seal) -> None:
-        """Commit a seal."""
-        await self._committer.submit(seal)
-
     async def grown(self, after: int) -> None:
         """Return once the journal holds an event with a `seq` above `after`."""
         while self.head <= after:
-            await self._grown.wait()
+            bell = self._grown
+            if self._behind:
+                self._behind = False
+                self._tail.skip_to(await self.head_seq())
+            else:
+                await bell.wait()
 
-    @override
-    async def close(self) -> None:
-        """Commit what was handed in, then close everything."""
-        await self._committer.close()
-        await super().close()
-        await asyncio.to_thread(self._writer.close)
+    async def refolded(self, after: int) -> int:
+        """Return once views, workers or claims may have changed since this returned `after`; 0 is before everything."""
+        while self._folds == after:
+            await self._folded.wait()
+        return self._folds
+
+    async def rebuild(self) -> int:
+        """Empty every view and fold it again from the events; returns how many events were folded."""
+        return await self._adapter.rebuild()
+
+    async def load(self, table: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Insert rows as they stand in another store; see the Adapter port. For a copy only."""
+        await self._adapter.load(table, rows)
+
+    async def belong_to(self, instance: str) -> None:
+        """Make sure that this store is that instance's, or nobody's yet; raises BadInput when it is another's, or not whole."""
+        if await self.meta(UNFINISHED):
+            raise BadInput("this store holds an unfinished copy; finish it with the same `rucher store copy`")
+        await self.command("meta.put", {"key": "instance", "value": instance})
+        if (owner := await self.meta("instance")) != instance:
+            raise BadInput(
+                f"this store belongs to another instance (its node key begins with {owner[:12]}, this one's with "
+                f"{instance[:12]}); give each instance a store of its own, or restore the node key that belongs to it"
+            )
 
 
 @asynccontextmanager
-async def open_store(path: Path, clock: Clock) -> AsyncIterator[JournalStore]:
-    """The store at `path`, made or migrated if need be; raises BadInput or Corrupt when it cannot be used."""
-    store = JournalStore(path, await asyncio.to_thread(SqliteWriter, path, clock))
+async def open_store(place: Place, clock: Clock, archive: Path | None = None) -> AsyncIterator[JournalStore]:
+    """The store at `place`, made or migrated if need be; raises BadInput, Corrupt or Retryable when it cannot be used.
+
+    `archive` is the folder of its segments, which views are folded from too; that of a file lies beside it.
+    """
+    store = JournalStore(await _adapter(place, clock, write=True, archive=archive))
     try:
         yield store
     finally:
@@ -183,12 +238,18 @@ async def open_store(path: Path, clock: Clock) -> AsyncIterator[JournalStore]:
 
 
 @asynccontextmanager
-async def read_store(path: Path) -> AsyncIterator[StoreReader]:
-    """The store at `path`, for reading only; raises BadInput when there is none."""
-    if not await asyncio.to_thread(path.is_file):
-        raise BadInput(f"there is no journal at {path} yet; start the daemon with `rucher up`")
-    store = StoreReader(path)
+async def read_store(place: Place, clock: Clock) -> AsyncIterator[StoreReader]:
+    """The store at `place`, for reading only; raises BadInput when there is none."""
+    store = StoreReader(await _adapter(place, clock, write=False))
     try:
         yield store
     finally:
         await store.close()
+
+
+async def _adapter(place: Place, clock: Clock, *, write: bool, archive: Path | None = None) -> Adapter:
+    if isinstance(place, Path):
+        return await open_sqlite(place, clock, write=write, archive=archive)
+    from rucher.journal.postgres.adapter import open_postgres  # noqa: PLC0415 - most instances never need the driver
+
+    return await open_postgres(place, clock, write=write, archive=archive)

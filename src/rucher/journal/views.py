@@ -1,22 +1,32 @@
 """What each event changes in the views: a pure function from event to statements, applied in the event's own transaction.
 
 The store calls `changes` for every event it takes, and `rebuild` calls it again for all of them: the same events always
-give the same views.
+give the same views. Runs' views are in `runviews.py`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from rucher.journal.rows import SOURCE, TYPE, Row, event_of
+from rucher.journal.runviews import RUN_FOLDS
 from rucher.protocol.events import CONTROL_PLANE, Event
 
 Change = tuple[str, Mapping[str, Any]]
 """The name of a statement in views.sql and its parameters."""
 
+MUST_CHANGE = frozenset({"budget.reserve"})
+"""Statements that refuse their unit with Exhausted when they change nothing: what they ask for is not there."""
 
-def changes(event: Event) -> Iterator[Change]:
-    """The view statements that this event causes, in order; none for most events."""
-    fold = _FOLDS.get(event.type) if event.source == CONTROL_PLANE else None
-    return fold(event) if fold else iter(())
+
+def folds(rows: Sequence[Row]) -> bool:
+    """Whether any of these rows may change a view."""
+    return any(row[TYPE] in FOLDS and row[SOURCE] == CONTROL_PLANE for row in rows)
+
+
+def changes(row: Row) -> Iterator[Change]:
+    """The view statements that this event causes, in order; none for most events, and none for a run's plain steps."""
+    fold = FOLDS.get(row[TYPE]) if row[SOURCE] == CONTROL_PLANE else None
+    return fold(event_of(row)) if fold else iter(())
 
 
 def _hop_made(event: Event) -> Iterator[Change]:
@@ -71,41 +81,7 @@ def _session_becomes(state: str) -> Callable[[Event], Iterator[Change]]:
     return fold
 
 
-def _run_created(event: Event) -> Iterator[Change]:
-    body = event.body
-    yield "run.created", {
-        "run_id": body["run"], "seq": event.seq, "tenant": event.tenant, "session_id": body["session"],
-        "agent": body["agent"], "hop_id": body["hop"], "trace_id": event.trace_id, "model": body["model"],
-        "engine_version": body["engine_version"], "at": event.recorded_at,
-    }  # fmt: skip
-
-
-def _run_becomes(state: str | None) -> Callable[[Event], Iterator[Change]]:
-    def fold(event: Event) -> Iterator[Change]:
-        body = event.body
-        yield "run.state", {
-            "run_id": body["run"], "state": state or body["state"], "reason": body.get("reason", ""),
-            "at": event.recorded_at,
-        }  # fmt: skip
-
-    return fold
-
-
-def _run_finished(event: Event) -> Iterator[Change]:
-    yield from _run_becomes(None)(event)
-    if "hop" in event.body:
-        yield "hop.state", {"hop_id": event.body["hop"], "state": "done", "detail": "", "at": event.recorded_at}
-
-
-def _step_recorded(event: Event) -> Iterator[Change]:
-    usage = event.body.get("usage", {})
-    yield "run.step", {
-        "run_id": event.body["run"], "input_tokens": usage.get("input_tokens", 0),
-        "output_tokens": usage.get("output_tokens", 0), "at": event.recorded_at,
-    }  # fmt: skip
-
-
-_FOLDS: Mapping[str, Callable[[Event], Iterator[Change]]] = {
+FOLDS: Mapping[str, Callable[[Event], Iterator[Change]]] = {
     "hop.made": _hop_made,
     "route.dropped": _route_dropped,
     "hop.acknowledged": _hop_acknowledged,
@@ -119,11 +95,8 @@ _FOLDS: Mapping[str, Callable[[Event], Iterator[Change]]] = {
     "session.opened": _session_opened,
     "session.stopped": _session_becomes("stopped"),
     "session.restarted": _session_becomes("open"),
-    "run.created": _run_created,
-    "run.acquired": _run_becomes("running"),
-    "run.waiting": _run_becomes("waiting"),
-    "run.finished": _run_finished,
-    "step.recorded": _step_recorded,
+    **RUN_FOLDS,
 }
-VIEWS = ("cursors", "hops", "sessions", "runs")
+"""By the type of a control-plane event."""
+VIEWS = ("cursors", "hops", "sessions", "runs", "waits", "signals", "budgets", "steers", "artifacts")
 """The tables that `changes` fills, and that a rebuild empties first."""

@@ -1,60 +1,94 @@
-"""What a run's log says about its steps: a pure fold from events to the state a resumption starts from."""
+"""What a run's log says: a pure fold from its events to the state that a resumption starts from."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from rucher.protocol.events import Event
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Recalled:
-    """One step as the log knows it; `intended` without a `result` may or may not have been acted in this attempt."""
+    """One step as the log knows it; `intended` without a `result` may or may not have been acted in this attempt.
+
+    `reserved` is what budgets hold back for it. `trusted` says that the owner let another version of Rucher go on from here:
+    its result is taken as it is.
+    """
 
     kind: str
     request_hash: str
-    attempt: int
+    attempt: int = 1
     intended: bool = False
     result: Mapping[str, Any] | None = None
+    reserved: Mapping[str, int] = field(default_factory=dict)
+    trusted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RunLog:
-    """A run as its log tells it. `next_seq` is the position of the run's next event."""
+    """A run as its log tells it. `next_seq` is the place of the run's next event."""
 
     next_seq: int = 0
     fence: int = 0
+    begun: bool = False
     finished: str = ""
     waiting_for: str = ""
     waiting_reason: str = ""
-    steps: Mapping[str, Recalled] = field(default_factory=dict)
+    waiting_as: str = ""
+    """What kind of wait it is: `uncertain` and `migration` are the kernel's own, any other is a step of the engine's."""
+    steered: int = 0
+    """The journal's `seq` of the newest word of the owner that the run has taken in."""
+    steps: dict[str, Recalled] = field(default_factory=dict)
 
 
 def recall(events: Iterable[Event]) -> RunLog:
     """Fold a run's events, given in the run's own order."""
     log = RunLog()
-    steps: dict[str, Recalled] = {}
     for event in events:
         if event.run is None:
             raise ValueError(f"event {event.id} belongs to no run")
-        body = event.body
-        log = replace(log, next_seq=event.run.seq + 1, fence=event.run.fence)
-        match event.type:
-            case "step.intended":
-                steps[body["step"]] = Recalled(body["kind"], body["request_hash"], body["attempt"], intended=True)
-            case "step.recorded":
-                steps[body["step"]] = Recalled(
-                    body["kind"], body["request_hash"], body["attempt"], result=body["result"]
-                )
-                log = replace(log, waiting_for="")
-            case "step.reopened":
-                past = steps[body["step"]]
-                steps[body["step"]] = replace(past, attempt=past.attempt + 1, intended=False)
-                log = replace(log, waiting_for="")
-            case "run.waiting":
-                log = replace(log, waiting_for=body["step"], waiting_reason=body["reason"])
-            case "run.finished":
-                log = replace(log, finished=body["state"])
-            case _:
-                pass
-    return replace(log, steps=steps)
+        log.next_seq, log.fence = event.run.seq + 1, event.run.fence
+        _step(log, event.type, event.body) if event.type in _OF_STEPS else _life(log, event.type, event.body)
+    return log
+
+
+_OF_STEPS = frozenset({"step.intended", "step.recorded", "step.reopened", "budget.reserved", "run.spent"})
+
+
+def _step(log: RunLog, kind: str, body: Mapping[str, Any]) -> None:
+    name = body.get("step", "")
+    step = log.steps.get(name) or Recalled(body.get("kind", ""), body.get("request_hash", ""))
+    match kind:
+        case "step.intended":
+            step.kind, step.request_hash, step.attempt = body["kind"], body["request_hash"], body["attempt"]
+            step.intended = True
+        case "step.recorded":
+            step.kind, step.attempt, step.result = body["kind"], body["attempt"], body["result"]
+            step.request_hash = body.get("request_hash", step.request_hash)
+            step.trusted = body.get("trusted", step.trusted)
+            log.steered = max(log.steered, body.get("steered", 0))
+        case "step.reopened":
+            step.attempt, step.intended = step.attempt + 1, False
+        case "budget.reserved":
+            step.reserved = body["amounts"]
+        case _:
+            step.reserved = {}
+    log.steps[name] = step
+
+
+def _life(log: RunLog, kind: str, body: Mapping[str, Any]) -> None:
+    match kind:
+        case "run.acquired":
+            log.begun = True
+        case "run.waiting":
+            log.waiting_for, log.waiting_reason = body["step"], body["reason"]
+            log.waiting_as = body.get("as", "uncertain")
+        case "wait.over":
+            log.waiting_for = log.waiting_reason = log.waiting_as = ""
+        case "run.migrated":
+            for step in log.steps.values():
+                step.trusted = True
+        case "run.finished":
+            log.finished = body["state"]
+        case _:
+            pass

@@ -25,6 +25,10 @@ class Uncertain(RucherError):
     """It may or may not have happened, and nothing can tell: the owner decides, it is never tried again blindly."""
 
 
+class Exhausted(RucherError):
+    """A budget does not cover it; nothing was done, and nothing was spent."""
+
+
 class Denied(RucherError):
     """It is not allowed; nothing was done."""
 

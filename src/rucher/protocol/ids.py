@@ -11,6 +11,8 @@ ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _VALUES = {char: value for value, char in enumerate(ALPHABET)}
 _PATTERN = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _PAIRS = tuple(a + b for a in ALPHABET for b in ALPHABET)
+_TRIPLES = tuple(a + pair for a in ALPHABET for pair in _PAIRS)
+_KEPT_CHARS = 21
 
 
 def encode(value: int) -> str:
@@ -40,6 +42,14 @@ def derived(*parts: str) -> str:
         raw = part.encode()
         digest.update(len(raw).to_bytes(4, "big") + raw)
     return encode(int.from_bytes(digest.digest(), "big"))
+
+
+def nested(run_id: str, place: int) -> str:
+    """The id of the event at `place` (0 to 2^25 - 1) of a run's log: the run's own id with its last 5 characters replaced.
+
+    105 bits of the run's id stay, so that an event can be told from those of all other runs, and its run be found by it.
+    """
+    return run_id[:_KEPT_CHARS] + _TRIPLES[place >> 10] + _PAIRS[place & 1023]
 
 
 def ulid(now_us: int, randomness: bytes) -> str:

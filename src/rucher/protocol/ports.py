@@ -117,25 +117,60 @@ class Tools(Protocol):
         ...
 
 
+class StepKind(StrEnum):
+    """What a step of a run is."""
+
+    MODEL_CALL = "model_call"
+    TOOL_CALL = "tool_call"
+    SPAWN = "spawn"
+    JOIN = "join"
+    WAIT_HUMAN = "wait_human"
+    TIMER = "timer"
+    COMPACTION = "compaction"
+    CHECKPOINT = "checkpoint"
+    VERDICT = "verdict"
+    DELIVERY = "delivery"
+
+
 class Steps(Protocol):
-    """The journal of one run, as the engine sees it."""
+    """The journal of one run, as the engine sees it.
+
+    Steps are numbered in the order in which they are asked for, so the same code with the same answers always asks for the
+    same steps. Every method may raise Diverged when the recorded step was for another request, Fenced when the run was taken
+    over, Suspended when it is parked (it waits, or its owner paused it), and Retryable when the store cannot write.
+    """
 
     async def perform(
         self,
-        kind: str,
+        kind: StepKind,
         effect: Effect,
         request: Mapping[str, Any],
         act: Callable[[str], Awaitable[Mapping[str, Any]]],
         probe: Callable[[str], Awaitable[Proof]] | None = None,
+        most: Mapping[str, int] | None = None,
     ) -> Mapping[str, Any]:
         """The result recorded for the next step of this run, or else of `act(key)`, which is then recorded.
 
         `probe(key)` is asked first when a step that must not run twice was intended before and has no result; without
-        it, `act` must itself be safe to call again with the same key.
-
-        Raises Diverged when the recorded step was for another request, Fenced when the run was taken over, Suspended
-        when it waits for the owner, and what `act` raises.
+        it, `act` must itself be safe to call again with the same key. `most` is what it may use, by measure (`tokens`,
+        `nanodollars`, `wall_us`); raises Exhausted when a budget does not cover that, and what `act` raises.
         """
+        ...
+
+    async def told(self) -> Sequence[str]:
+        """What the owner said to this run since it was last asked; recorded as a step when there is something."""
+        ...
+
+    async def ask(self, question: str, expires_in_s: float | None) -> Mapping[str, Any]:
+        """The owner's answer (`text`), or `expired` once that many seconds went by; parked until then."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Go on after so many seconds; parked until then."""
+        ...
+
+    def branches(self, count: int) -> "Sequence[Steps]":
+        """So many branches that may go on at the same time, each with steps of its own, numbered beneath the next step."""
         ...
 
 

@@ -16,13 +16,18 @@ from rucher.cli.main import cli
 from rucher.instance.create import KERNEL, Contents, config_text, create
 from rucher.instance.layout import Instance
 from rucher.instance.secrets import node_key
+from rucher.journal.artifacts import Artifacts
 from rucher.journal.seals import Sealer
 from rucher.journal.store import JournalStore, open_store
-from rucher.kernel.runs import Kernel, RunSpec
+from rucher.kernel.run import Run
+from rucher.kernel.runs import Kernel
+from rucher.kernel.spec import RunSpec, run_of_hop
+from rucher.kernel.steps import RunSteps
 from rucher.protocol.clock import SystemEntropy
 from rucher.protocol.conversation import Effect
 from rucher.protocol.errors import Suspended, Uncertain
 from rucher.protocol.events import Draft, Trust, control_event, event_id, message
+from rucher.protocol.ports import StepKind
 from rucher.router.generated import ensure_generated
 from tests.fakes.clock import ManualClock
 
@@ -99,19 +104,20 @@ def asked(clock: ManualClock, key: str, text: str) -> Draft:
 
 async def _answered(store: JournalStore, clock: ManualClock, instance: Instance) -> Story:
     draft = asked(clock, "first", QUESTION)
-    hop = await _hop(store, clock, draft, "default", "agent:scribe")
-    run = await Kernel(store, clock, SystemEntropy()).open(_spec(hop, draft))
+    hop = await hop_of(store, clock, draft, "default", "agent:scribe")
+    run = await begin(store, clock, instance, spec_of(hop, draft))
+    steps = RunSteps(run)
     call = {"id": "c1", "name": "search", "arguments": TOOL["arguments"]}
     usage = {"input_tokens": 400, "output_tokens": 20, "cached_tokens": 0}
     asks = {"text": "", "calls": [call], "stop": "tool_calls", "model": "scripted", "usage": usage}
-    await run.perform("model_call", Effect.MODEL_CALL, {"messages": 1}, _giving(asks))
+    await steps.perform(StepKind.MODEL_CALL, Effect.MODEL_CALL, {"messages": 1}, giving(asks))
     found = {"ok": True, "text": "log.txt: fog until noon\x07"}
-    await run.perform("tool_call", Effect.IDEMPOTENT_WRITE, TOOL, _giving(found))
+    await steps.perform(StepKind.TOOL_CALL, Effect.IDEMPOTENT_WRITE, TOOL, giving(found))
     says = {"text": ANSWER, "calls": [], "stop": "end", "model": "scripted", "usage": usage}
-    await run.perform("model_call", Effect.MODEL_CALL, {"messages": 3}, _giving(says))
+    await steps.perform(StepKind.MODEL_CALL, Effect.MODEL_CALL, {"messages": 3}, giving(says))
     answer = _answer(run.spec, draft, clock)
     await run.finish("done", "", answer)
-    reply = await _hop(store, clock, answer, "r-cli-reply", "surface:cli", accepted=False)
+    reply = await hop_of(store, clock, answer, "r-cli-reply", "surface:cli", accepted=False)
     body = {"hop": reply, "surface": "cli", "attempt": 1}
     await store.append(_control(clock, answer, "delivery", "delivery.sending", reply, body))
     end = {"hop": reply, "receipt": {"file": "main.jsonl"}}
@@ -121,21 +127,21 @@ async def _answered(store: JournalStore, clock: ManualClock, instance: Instance)
 
 async def _uncertain(store: JournalStore, clock: ManualClock, story: Story) -> Story:
     draft = asked(clock, "second", "count the files")
-    hop = await _hop(store, clock, draft, "default", "agent:scribe")
-    run = await Kernel(store, clock, SystemEntropy()).open(_spec(hop, draft))
+    hop = await hop_of(store, clock, draft, "default", "agent:scribe")
+    run = await begin(store, clock, story.instance, spec_of(hop, draft))
 
     async def interrupted(_key: str) -> Mapping[str, Any]:
         raise Uncertain("the shell was interrupted.")
 
     request = {"tool": "shell", "arguments": {"command": "ls"}}
     try:
-        await run.perform("tool_call", Effect.NON_IDEMPOTENT, request, interrupted)
+        await RunSteps(run).perform(StepKind.TOOL_CALL, Effect.NON_IDEMPOTENT, request, interrupted)
     except Suspended:
         return Story(story.instance, story.trace_id, story.message_id, story.run_id, run.spec.run_id)
     raise AssertionError("the run was not suspended")
 
 
-async def _hop(
+async def hop_of(
     store: JournalStore, clock: ManualClock, draft: Draft, rule: str, to: str, *, accepted: bool = True
 ) -> str:
     seq = (await store.append(draft))[0].event.seq
@@ -161,11 +167,24 @@ def _control(clock: ManualClock, about: Draft, part: str, kind: str, parent: str
     )
 
 
-def _spec(hop: str, draft: Draft) -> RunSpec:
-    return RunSpec(hop=hop, session="S1", agent="scribe", model="scripted", tenant="local", trace_id=draft.trace_id)
+async def begin(store: JournalStore, clock: ManualClock, instance: Instance, spec: RunSpec) -> Run:
+    """The run, made and taken over."""
+    kernel = Kernel(store, clock, SystemEntropy(), Artifacts(instance.artifacts))
+    await kernel.create(spec)
+    return await kernel.open(spec)
 
 
-def _giving(result: Mapping[str, Any]) -> Callable[[str], Awaitable[Mapping[str, Any]]]:
+def spec_of(hop: str, draft: Draft, **more: Any) -> RunSpec:
+    """The run that this hop of this message causes."""
+    return RunSpec(
+        run_id=run_of_hop(hop), hop=hop, event=draft.id, session="S1", agent="scribe", model="scripted", tenant="local",
+        trace_id=draft.trace_id, **more,
+    )  # fmt: skip
+
+
+def giving(result: Mapping[str, Any]) -> Callable[[str], Awaitable[Mapping[str, Any]]]:
+    """An act with this result."""
+
     async def act(_key: str) -> Mapping[str, Any]:
         return result
 

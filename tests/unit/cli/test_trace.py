@@ -11,9 +11,8 @@ from tests.unit.cli.recorded import ANSWER, make_instance, record, rucher, say
 
 DRAWN = [
     r"\+0\.0 ms  message from owner:owner  by cli, trust owner, \"What does the \[bold\]harbour\[/bold\] log say",
-    r"\+1\.0 ms  └─ rule default  rules abcdef012345, to agent:scribe",
-    r"     ├─ hop acknowledged  session S1",
-    r"     └─ run \w{26}  done, scribe, scripted, 840 tokens  \(13\.0 ms\)",
+    r"\+1\.0 ms  └─ rule default  rules abcdef012345, to agent:scribe, acknowledged, session S1",
+    r"     └─ run \w{26}  done, scribe, scripted, 840 tokens  \(11\.0 ms\)",
     r"        ├─ step 1  model_call, scripted, 400\+20 tokens, calls search  \(2\.0 ms\)",
     r"        ├─ step 2  tool_call, search {\"pattern\": \"harbour\"}, ok: log.txt: fog until noon",
     r"        └─ answer from agent:scribe  to group:cli:main, \"It says: fog until noon\.\"",
@@ -52,8 +51,8 @@ def test_json_holds_the_same_nodes_and_all_events(tmp_path: Path) -> None:
     story = record(tmp_path / "hive")
     told = json.loads(rucher(story.instance, "trace", story.trace_id, "--json").output)
     (message,) = told["nodes"]
-    run = message["children"][0]["children"][1]
-    assert (run["kind"], run["state"], run["duration_ms"]) == ("run", "done", 13.0)
+    run = message["children"][0]["children"][0]
+    assert (run["kind"], run["state"], run["duration_ms"]) == ("run", "done", 11.0)
     assert run["children"][-1]["label"][-1] == f'"{ANSWER}"'
     assert [event["trace_id"] for event in told["events"]] == [story.trace_id] * len(told["events"])
-    assert len(told["events"]) == 16
+    assert len(told["events"]) == 18

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rucher.control.steps import SHORT, Step, short, steps_of, told
+from rucher.kernel.contents import ARTIFACT
 from rucher.protocol.events import Event, Trust
 
 TOOL: Mapping[str, Any] = {"tool": "shell", "arguments": {"command": "ls"}}
@@ -60,14 +61,50 @@ def test_a_model_call_says_its_tokens_and_what_it_calls() -> None:
     assert list(told(step)) == ["m", "400+20 tokens", "calls search"]
 
 
-def test_the_steps_of_a_run_stand_in_the_order_in_which_they_began() -> None:
+def test_the_steps_of_a_run_stand_by_number_and_those_of_a_branch_together() -> None:
     events = [
         step_event(1, "step.intended", 1, step="2"),
-        step_event(2, "step.intended", 2, step="3"),
-        step_event(3, "step.recorded", 3, step="2", result={}),
-        step_event(4, "run.finished", 4),
+        step_event(2, "step.recorded", 2, step="3.2.1", result={}),
+        step_event(3, "step.recorded", 3, step="3.1.1", result={}),
+        step_event(4, "step.recorded", 4, step="3.2.2", result={}),
+        step_event(5, "step.recorded", 5, step="2", result={}),
+        step_event(6, "step.intended", 6, step="10"),
+        step_event(7, "run.finished", 7),
     ]
-    assert [(step.key, step.state) for step in steps_of(events)] == [("2", "done"), ("3", "open")]
+    assert [(step.key, step.state, step.depth) for step in steps_of(events)] == [
+        ("2", "done", 0), ("3.1.1", "done", 1), ("3.2.1", "done", 1), ("3.2.2", "done", 1), ("10", "open", 0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "request_", "result", "says"),
+    [
+        ("checkpoint", {"read": "context"}, {"persona": "p", "earlier": []}, ["reads its context"]),
+        ("checkpoint", {"read": "steers"}, {"texts": ["be brief"]}, ["reads what its owner said", '"be brief"']),
+        ("spawn", {"task": "x"}, {"run": "C"}, ["begins run C"]),
+        ("join", {"runs": ["C"]}, {"outcomes": [{"state": "done", "reason": ""}]}, ["joins C", "ended done"]),
+        ("wait_human", {}, {"outcomes": [{"approved": True, "reason": "fine"}, None]}, ["approved: fine"]),
+        ("timer", {}, {"outcomes": [{"fired": True}]}, ["its time had come"]),
+        ("tool_call", TOOL, {ARTIFACT: "sha256:0", "bytes": 9000, "preview": "a\nb", "ok": False},
+         ['shell {"command": "ls"}', "failed: a b (9,000 bytes)"]),
+    ],
+)  # fmt: skip
+def test_each_kind_of_step_says_what_came_of_it(
+    kind: str, request_: dict[str, Any], result: dict[str, Any], says: list[str]
+) -> None:
+    step = Step.of([step_event(1, "step.recorded", 1, kind=kind, request=request_, result=result)])
+    assert list(told(step)) == says
+
+
+def test_what_a_step_cost_is_no_part_of_what_it_is() -> None:
+    spent = step_event(3, "run.spent", 400, used={"turns": 1}, released={}, accounts=[])
+    assert Step.of([INTENDED, RECORDED, spent]) == Step.of([INTENDED, RECORDED])
+    assert Step.of([spent]).state == "open"
+
+
+def test_a_step_that_a_fork_took_over_says_from_where() -> None:
+    step = Step.of([step_event(1, "step.recorded", 1, result={"ok": True, "text": "x"}, **{"from": "OLD"})])
+    assert list(told(step))[-1] == "taken from run OLD"
 
 
 def test_a_shown_value_is_one_line_and_never_longer_than_it_may_be() -> None:

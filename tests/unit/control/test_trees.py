@@ -40,11 +40,10 @@ STORY = [
     event(4, "rucher/run.created", "e2", 300, run="R", agent="scribe", model="m"),
     event(5, "rucher/run.acquired", "e2", 301, run="R", worker="W1"),
     event(6, "rucher/step.intended", "e2", 400, run="R", step="1", kind="tool_call", request={"tool": "shell"}),
-    event(7, "rucher/run.waiting", "e2", 450, run="R", step="1", reason="unsure"),
+    event(7, "rucher/run.waiting", "e2", 450, run="R", step="1", reason="unsure", **{"as": "uncertain"}),
     event(8, "agent/question", "e2", 460, run="R", text="did it run?"),
     event(9, "rucher/run.acquired", "e2", 500, run="R", worker="W2"),
-    event(10, "rucher/step.recorded", "e2", 600, run="R", step="1", kind="tool_call", result={"ok": True, "text": "x"},
-          usage={"input_tokens": 3, "output_tokens": 4}),
+    event(10, "rucher/step.recorded", "e2", 600, run="R", step="1", kind="tool_call", result={"ok": True, "text": "x"}),
     event(11, "rucher/run.finished", "e2", 700, run="R", state="done", reason=""),
     event(12, "agent/answer", "e2", 700, run="R", text="done"),
     event(13, "rucher/hop.made", "e12", 800, event="e12", rule="r-cli-reply", rules="0", to="surface:cli"),
@@ -54,7 +53,33 @@ STORY = [
     event(17, "rucher/delivery.delivered", "e13", 1100, hop="e13", receipt={"file": "main.jsonl"}),
     event(18, "rucher/session.stopped", "e2", 1200, session="S", reason="a corrupt file"),
     event(19, "rucher/route.dropped", "e12", 1300, event="e12", reason="no rule"),
+    event(20, "rucher/run.spent", "e2", 1400, run="R", step="1", used={"tokens": 7}, released={}),
 ]  # fmt: skip
+
+GOVERNED = [
+    event(1, "cli/message", None, text="hello"),
+    event(2, "rucher/hop.made", "e1", 100, event="e1", rule="r-a", rules="0", to="agent:scribe"),
+    event(3, "rucher/run.created", "e2", 200, run="R", agent="scribe", model="m"),
+    event(4, "rucher/run.acquired", "e2", 210, run="R", worker="W1"),
+    event(5, "rucher/run.steered", "e2", 220, run="R", text="be brief"),
+    event(6, "rucher/run.paused", "e2", 230, run="R"),
+    event(7, "rucher/run.parked", "e2", 240, run="R", step="1", reason="its owner paused it"),
+    event(8, "rucher/run.resumed", "e2", 250, run="R"),
+    event(9, "rucher/run.migrated", "e2", 260, run="R", engine_version=2, prompt_hash="", tools_hash=""),
+    event(10, "rucher/budget.reserved", "e2", 270, run="R", step="1", accounts=["R"], amounts={"turns": 1}),
+    event(11, "rucher/step.intended", "e2", 270, run="R", step="1", kind="model_call", request={"messages": 1}),
+    event(12, "rucher/step.recorded", "e2", 280, run="R", step="2", kind="spawn", result={"run": "C"}, request={"a": 1}),
+    event(13, "rucher/run.created", "R", 280, run="C", agent="talker", model="m"),
+    event(14, "rucher/run.waiting", "e2", 290, run="R", step="3", reason="may I?", **{"as": "wait_human"}),
+    event(15, "rucher/timer.fired", "e2", 300, run="R", step="3", item=0, outcome={"approved": False, "reason": "late"}),
+    event(16, "rucher/signal.sent", "e2", 310, run="R", topic="t", outcome={"approved": True, "reason": ""}),
+    event(17, "rucher/wait.over", "e2", 320, run="R", step="3"),
+    event(18, "rucher/artifact.stored", "e2", 320, run="R", digest="sha256:0", bytes=9),
+    event(19, "rucher/run.cancelling", "e2", 330, run="R", reason="enough"),
+    event(20, "rucher/run.created", "e2", 340, run="F", agent="scribe", model="m", forked={"run": "R", "step": "2"}),
+    event(21, "rucher/run.finished", "e2", 350, run="R", state="cancelled", reason="its owner cancelled it"),
+]  # fmt: skip
+"""A run that was steered, paused, resumed, migrated and cancelled, that began another one, waited, and was forked."""
 
 
 def walk(nodes: Sequence[Node]) -> Iterator[Node]:
@@ -67,10 +92,14 @@ def find(kind: str, nodes: Sequence[Node]) -> list[Node]:
     return [node for node in walk(nodes) if node.kind == kind]
 
 
+def story_places(story: list[Event]) -> list[tuple[int, int]]:
+    return [(int(story is GOVERNED), place) for place in range(len(story))]
+
+
 def test_a_whole_story_is_one_tree_in_the_order_of_its_causes() -> None:
     (message,) = tree(STORY)
     (hop,) = message.children
-    assert [node.kind for node in hop.children] == ["note", "run", "note"]
+    assert [node.kind for node in hop.children] == ["run", "note"]
     (run,) = find("run", [hop])
     assert [node.kind for node in run.children] == ["step", "wait", "emission", "resumed", "emission"]
     answer = run.children[-1]
@@ -82,10 +111,10 @@ def test_a_whole_story_is_one_tree_in_the_order_of_its_causes() -> None:
     ("kind", "parts", "state", "at", "duration"),
     [
         ("message", ["message from owner:cli", "by cli", "trust owner", '"hello"'], "", 0, None),
-        ("hop", ["rule r-a", "rules 0123456789ab", "to agent:scribe"], "", 99, None),
+        ("hop", ["rule r-a", "rules 0123456789ab", "to agent:scribe", "acknowledged", "session S"], "", 99, None),
         ("run", ["run R", "done", "scribe", "m", "7 tokens"], "done", 299, 400),
         ("step", ["step 1", "tool_call", "shell {}", "ok: x"], "done", 399, 200),
-        ("wait", ["waits for its owner about step 1", "unsure"], "waiting", 449, None),
+        ("wait", ["waits for its owner's word about step 1", "unsure"], "waiting", 449, None),
         ("resumed", ["taken up again", "by worker W2"], "", 499, None),
         ("delivery", ["delivery deferred", "attempt 1", "away"], "deferred", 899, 50),
     ],
@@ -97,9 +126,55 @@ def test_each_node_says_what_happened_and_when(
     assert (list(node.label), node.state, node.at, node.duration) == (parts, state, at, duration)
 
 
-@given(st.sets(st.sampled_from(range(len(STORY))), min_size=1))
-def test_every_event_of_any_part_of_a_trace_is_in_exactly_one_node(chosen: set[int]) -> None:
-    events = [STORY[place] for place in sorted(chosen)]
+def test_orders_waits_children_and_forks_hang_beneath_their_run() -> None:
+    (run, *_) = find("run", tree(GOVERNED))
+    assert [(node.kind, node.label[0]) for node in run.children] == [
+        ("order", "order: told"),
+        ("order", "order: pause"),
+        ("note", "stands still before step 1"),
+        ("order", "order: go on"),
+        ("note", "goes on with engine 2"),
+        ("step", "step 1"),
+        ("step", "step 2"),
+        ("run", "run C"),
+        ("wait", "waits at step 3"),
+        ("order", "order: cancel"),
+        ("run", "run F"),
+    ]
+    (wait,) = find("wait", [run])
+    assert (wait.state, wait.duration) == ("", 30)
+    assert [node.label for node in wait.children] == [
+        ("timer fired", "at step 3", "refused: late"),
+        ("approved", "by owner:rucher"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "parts"),
+    [
+        ("order", 0, ["order: told", "by owner:rucher", '"be brief"']),
+        ("order", 3, ["order: cancel", "by owner:rucher", '"enough"']),
+        ("run", 0, ["run R", "cancelled", "scribe", "m", "its owner cancelled it"]),
+        ("run", 2, ["run F", "unfinished", "scribe", "m", "forked from run R at step 2"]),
+        ("step", 1, ["step 2", "spawn", "begins run C"]),
+    ],
+)
+def test_each_order_says_who_gave_it_and_each_run_where_it_came_from(kind: str, place: int, parts: list[str]) -> None:
+    assert list(find(kind, tree(GOVERNED))[place].label) == parts
+
+
+def test_no_event_of_a_run_is_drawn_as_its_bare_type() -> None:
+    heads = [node.label[0] for node in walk(tree(GOVERNED))]
+    assert [
+        head for head in heads if head.startswith(("run ", "wait ", "budget ", "artifact ", "timer ")) and len(head) > 6
+    ] == ["timer fired"]
+
+
+@given(
+    st.sampled_from([STORY, GOVERNED]).flatmap(lambda story: st.sets(st.sampled_from(story_places(story)), min_size=1))
+)
+def test_every_event_of_any_part_of_a_trace_is_in_exactly_one_node(chosen: set[tuple[int, int]]) -> None:
+    events = [(STORY, GOVERNED)[which][place] for which, place in sorted(chosen)]
     nodes = list(walk(tree(events)))
     assert sorted(seq for node in nodes for seq in node.events) == [event.seq for event in events]
     assert [node for node in nodes if node.at < 0] == []

@@ -9,8 +9,7 @@ import pytest
 from nacl.signing import SigningKey
 
 from rucher.journal.seals import Sealer, Verified, verify
-from rucher.journal.sqlite import SqliteReader
-from rucher.journal.store import open_store
+from rucher.journal.store import open_store, read_store
 from tests.fakes.clock import ManualClock, until
 from tests.fakes.drafts import said
 
@@ -29,11 +28,11 @@ def sealed(path: Path, batches: int = 2) -> None:
 
 
 def verified(path: Path, key: SigningKey = KEY) -> Verified:
-    reader = SqliteReader(path)
-    try:
-        return verify(reader, key.verify_key, path.with_name("seal.head"))
-    finally:
-        reader.close()
+    async def verifying() -> Verified:
+        async with read_store(path, ManualClock()) as store:
+            return await verify(store, key.verify_key, path.with_name("seal.head"), path.with_name("archive"))
+
+    return asyncio.run(verifying())
 
 
 def test_an_untouched_journal_is_whole(tmp_path: Path) -> None:

@@ -6,19 +6,20 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rucher.journal.rows import event_of, row_of
 from rucher.journal.store import StoreReader, open_store
 from rucher.journal.tail import KEPT, Tail
-from rucher.protocol.events import committed
 from tests.fakes.clock import ManualClock
 from tests.fakes.drafts import said
 
-EVENTS = [committed(said(str(seq)), seq, 0) for seq in range(1, 2 * KEPT)]
+ROWS = [[seq, *row_of(said(str(seq)))[1:]] for seq in range(1, 2 * KEPT)]
+EVENTS = [event_of(row) for row in ROWS]
 
 
 @given(written=st.integers(0, len(EVENTS)), after=st.integers(0, len(EVENTS)), limit=st.integers(1, 700))
 def test_it_answers_like_the_whole_journal_or_says_that_it_cannot(written: int, after: int, limit: int) -> None:
     tail = Tail(0)
-    tail.extend(EVENTS[:written])
+    tail.extend(ROWS[:written])
     found = tail.after(after, limit)
     if found is None:
         assert written - after > KEPT

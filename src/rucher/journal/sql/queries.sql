@@ -1,19 +1,7 @@
--- name: event.insert
-INSERT INTO events (seq, id, tenant, source, type, principal, trust, addressed_to, trace_id, parent_id, occurred_at,
-                    recorded_at, body, run_id, run_seq, fence)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT DO NOTHING;
-
--- name: event.insert_new
-INSERT INTO events (seq, id, tenant, source, type, principal, trust, addressed_to, trace_id, parent_id, occurred_at,
-                    recorded_at, body, run_id, run_seq, fence)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+-- What is asked of a store, by name. Both databases answer these as they stand, with `?` for each parameter in order.
 
 -- name: event.by_id
-SELECT * FROM events WHERE id = ? AND run_id IS NULL;
-
--- name: event.by_place
-SELECT * FROM events WHERE run_id = ? AND run_seq = ?;
+SELECT * FROM events WHERE id = ? AND (run_id IS NULL OR run_seq = 0);
 
 -- name: event.anywhere
 SELECT * FROM events WHERE id = ?;
@@ -25,22 +13,19 @@ SELECT * FROM events WHERE seq > ? ORDER BY seq LIMIT ?;
 SELECT * FROM events WHERE seq < ? ORDER BY seq DESC LIMIT ?;
 
 -- name: event.of_trace
-SELECT * FROM events WHERE trace_id = ?1 AND run_id IS NULL
+SELECT * FROM events WHERE trace_id = ? AND run_id IS NULL
 UNION ALL
-SELECT * FROM events WHERE run_id IN (SELECT run_id FROM runs WHERE trace_id = ?1)
+SELECT * FROM events WHERE run_no IN (SELECT seq FROM runs WHERE trace_id = ?)
 ORDER BY seq;
 
 -- name: event.of_run
-SELECT * FROM events WHERE run_id = ? ORDER BY run_seq;
+SELECT * FROM events WHERE run_no = (SELECT seq FROM runs WHERE run_id = ?) ORDER BY run_seq;
 
 -- name: event.ids_starting
 SELECT DISTINCT trace_id FROM events WHERE trace_id >= ? AND trace_id < ? AND run_id IS NULL LIMIT 3;
 
--- name: event.head
-SELECT coalesce(max(seq), 0) AS seq FROM events;
-
--- name: run.fence_at
-SELECT fence FROM events WHERE run_id = ? AND run_seq = ?;
+-- name: event.count
+SELECT count(*) AS count, coalesce(min(seq), 0) AS first_seq, coalesce(max(seq), 0) AS last_seq FROM events;
 
 -- name: cursor.get
 SELECT seq FROM cursors WHERE name = ?;
@@ -51,39 +36,94 @@ SELECT * FROM hops WHERE state IN ('made', 'acknowledged', 'sending') AND seq > 
 -- name: hops.ended_badly
 SELECT * FROM hops WHERE state IN ('failed', 'uncertain') AND updated_at > ? ORDER BY seq DESC;
 
--- name: hop.get
-SELECT * FROM hops WHERE hop_id = ?;
-
--- name: hops.of_session
-SELECT * FROM hops WHERE session_id = ? AND state = 'acknowledged' ORDER BY seq;
-
 -- name: sessions.all
 SELECT * FROM sessions ORDER BY opened_at, session_id;
 
 -- name: session.get
 SELECT * FROM sessions WHERE session_id = ?;
 
--- name: runs.recent
-SELECT * FROM runs ORDER BY seq DESC LIMIT ?;
+-- name: runs.before
+SELECT runs.*, (SELECT count(*) FROM events WHERE events.run_no = runs.seq AND events.type = 'step.recorded') AS steps
+FROM runs WHERE seq < ? AND state LIKE ? AND wish LIKE ? AND session_id LIKE ? ORDER BY seq DESC LIMIT ?;
 
 -- name: runs.waiting
-SELECT * FROM runs WHERE state = 'waiting' ORDER BY seq;
+SELECT * FROM runs WHERE state = 'waiting' ORDER BY seq LIMIT ?;
 
 -- name: run.starting
-SELECT * FROM runs WHERE run_id >= ? AND run_id < ? LIMIT 2;
+SELECT runs.*, (SELECT count(*) FROM events WHERE events.run_no = runs.seq AND events.type = 'step.recorded') AS steps
+FROM runs WHERE run_id >= ? AND run_id < ? LIMIT 2;
 
 -- name: run.get
 SELECT * FROM runs WHERE run_id = ?;
 
+-- name: run.children
+SELECT * FROM runs WHERE parent_id = ? AND parent_id <> '' ORDER BY seq;
+
+-- name: run.waits
+SELECT * FROM waits WHERE run_id = ? ORDER BY item;
+
+-- name: run.steers
+SELECT * FROM steers WHERE run_id = ? AND seq > ? ORDER BY seq;
+
+-- name: run.budget
+SELECT * FROM budgets WHERE account = ? ORDER BY measure;
+
+-- name: runs.claimable
+WITH RECURSIVE queues (queue) AS (
+    SELECT min(queue) FROM runs WHERE state IN ('ready', 'running')
+    UNION ALL
+    SELECT (SELECT min(runs.queue) FROM runs WHERE runs.state IN ('ready', 'running') AND runs.queue > queues.queue)
+    FROM queues WHERE queues.queue IS NOT NULL
+)
+SELECT runs.* FROM queues JOIN runs ON runs.run_id IN (
+    SELECT free.run_id FROM runs AS free
+    WHERE free.queue = queues.queue AND free.state IN ('ready', 'running')
+      AND (free.wish = '' OR (free.wish = 'pause' AND free.state = 'running'))
+      AND NOT EXISTS (SELECT 1 FROM claims WHERE claims.run_id = free.run_id)
+    ORDER BY free.priority DESC, free.seq LIMIT ?)
+ORDER BY runs.priority DESC, runs.seq;
+
+-- name: runs.to_end
+SELECT * FROM runs
+WHERE wish = 'cancel' AND wish <> '' AND state IN ('ready', 'running')
+  AND NOT EXISTS (SELECT 1 FROM claims WHERE claims.run_id = runs.run_id)
+  AND NOT EXISTS (
+      SELECT 1 FROM runs AS child
+      WHERE child.parent_id = runs.run_id AND child.parent_id <> '' AND child.state IN ('queued', 'ready', 'running', 'waiting'))
+ORDER BY seq LIMIT ?;
+
+-- name: claims.counts
+SELECT runs.tenant, runs.agent, runs.mission, count(*) AS count
+FROM claims JOIN runs ON runs.run_id = claims.run_id GROUP BY runs.tenant, runs.agent, runs.mission;
+
+-- name: claims.wished
+SELECT runs.run_id, runs.wish FROM runs JOIN claims ON claims.run_id = runs.run_id
+WHERE runs.wish <> '' AND claims.worker = ?;
+
+-- name: workers.all
+SELECT * FROM workers ORDER BY worker;
+
+-- name: timers.next
+SELECT min(due_at) AS due_at FROM waits WHERE state = 'open' AND due_at IS NOT NULL;
+
+-- name: timers.due
+SELECT waits.*, runs.tenant, runs.trace_id, runs.hop_id FROM waits JOIN runs ON runs.run_id = waits.run_id
+WHERE waits.state = 'open' AND waits.due_at <= ? ORDER BY waits.due_at LIMIT ?;
+
+-- name: signal.get
+SELECT * FROM signals WHERE topic = ?;
+
 -- name: session.exchanges
-SELECT runs.run_id, json_extract(asked.body, '$.text') AS request, json_extract(answered.body, '$.text') AS answer
+SELECT runs.run_id, asked.body ->> 'text' AS request, answered.body ->> 'text' AS answer
 FROM runs
-JOIN hops ON hops.hop_id = runs.hop_id
-JOIN events AS asked ON asked.id = hops.event_id
-JOIN events AS answered ON answered.trace_id = runs.trace_id AND answered.parent_id = runs.hop_id
-                       AND answered.source = 'agent' AND answered.type = 'answer'
-WHERE runs.session_id = ? AND runs.state = 'done'
+JOIN events AS asked ON asked.id = runs.event_id AND (asked.run_id IS NULL OR asked.run_seq = 0)
+JOIN events AS answered ON answered.trace_id = runs.trace_id AND answered.run_id IS NULL AND answered.source = 'agent'
+                       AND answered.type = 'answer' AND answered.body ->> 'run' = runs.run_id
+WHERE runs.session_id = ? AND runs.state = 'done' AND runs.seq < ?
 ORDER BY runs.seq DESC LIMIT ?;
+
+-- name: artifacts.all
+SELECT digest FROM artifacts;
 
 -- name: seals.last
 SELECT last_seq, digest FROM seals ORDER BY last_seq DESC LIMIT 1;
@@ -94,11 +134,84 @@ SELECT * FROM seals ORDER BY last_seq DESC LIMIT 2;
 -- name: seals.all
 SELECT * FROM seals ORDER BY last_seq;
 
--- name: seal.insert
-INSERT INTO seals (last_seq, first_seq, digest, signature, sealed_at) VALUES (?, ?, ?, ?, ?);
+-- name: seals.after
+SELECT * FROM seals WHERE last_seq > ? ORDER BY last_seq LIMIT ?;
 
--- name: data_version
-PRAGMA data_version;
+-- name: archives.all
+SELECT * FROM archives ORDER BY last_seq;
 
--- name: meta.put
-INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING;
+-- name: archive.needed
+WITH unfinished AS (
+    SELECT seq, event_id FROM runs WHERE state IN ('queued', 'ready', 'running')
+    UNION ALL SELECT seq, event_id FROM runs WHERE state = 'waiting'
+), undelivered AS (
+    SELECT seq, event_id FROM hops WHERE state IN ('made', 'acknowledged', 'sending')
+)
+SELECT 'run' AS reason, min(seq) AS seq FROM unfinished
+UNION ALL
+SELECT 'run', min(events.seq) FROM unfinished JOIN events ON events.id = unfinished.event_id
+                                             AND (events.run_id IS NULL OR events.run_seq = 0)
+UNION ALL
+SELECT 'hop', min(seq) FROM undelivered
+UNION ALL
+SELECT 'hop', min(events.seq) FROM undelivered JOIN events ON events.id = undelivered.event_id
+                                              AND (events.run_id IS NULL OR events.run_seq = 0)
+UNION ALL
+SELECT 'cursor', coalesce(min(seq), 0) + 1 FROM cursors
+UNION ALL
+SELECT 'seal', max(first_seq) FROM seals;
+
+-- name: archived.seq
+SELECT seq FROM archived_ids WHERE id = ?;
+
+-- name: trace.starting_anywhere
+SELECT trace_id FROM hops WHERE trace_id >= ? AND trace_id < ?
+UNION SELECT trace_id FROM runs WHERE trace_id >= ? AND trace_id < ? LIMIT 3;
+
+-- name: trace.begin
+SELECT min(seq) AS seq FROM (
+    SELECT seq FROM runs WHERE trace_id = ?
+    UNION ALL SELECT seq FROM hops WHERE trace_id = ?
+    UNION ALL SELECT archived_ids.seq FROM hops JOIN archived_ids ON archived_ids.id = hops.event_id WHERE hops.trace_id = ?
+) AS known;
+
+-- name: meta.all
+SELECT key, value FROM meta ORDER BY key;
+
+-- name: meta.get
+SELECT value FROM meta WHERE key = ?;
+
+-- name: event.head
+SELECT seq FROM (SELECT coalesce(max(seq), 0) AS seq FROM events UNION ALL SELECT coalesce(max(last_seq), 0) FROM archives) AS ends
+ORDER BY seq DESC LIMIT 1;
+
+-- For a copy of the store and its proof: tables read in pages, each by its key.
+-- name: page.archived_ids
+SELECT id, seq FROM archived_ids WHERE id > ? ORDER BY id LIMIT ?;
+
+-- name: page.cursors
+SELECT * FROM cursors WHERE name > ? ORDER BY name LIMIT ?;
+
+-- name: page.hops
+SELECT * FROM hops WHERE hop_id > ? ORDER BY hop_id LIMIT ?;
+
+-- name: page.sessions
+SELECT * FROM sessions WHERE session_id > ? ORDER BY session_id LIMIT ?;
+
+-- name: page.runs
+SELECT * FROM runs WHERE run_id > ? ORDER BY run_id LIMIT ?;
+
+-- name: page.waits
+SELECT * FROM waits WHERE (run_id, step, item) > (?, ?, ?) ORDER BY run_id, step, item LIMIT ?;
+
+-- name: page.signals
+SELECT * FROM signals WHERE topic > ? ORDER BY topic LIMIT ?;
+
+-- name: page.budgets
+SELECT * FROM budgets WHERE (account, measure) > (?, ?) ORDER BY account, measure LIMIT ?;
+
+-- name: page.steers
+SELECT * FROM steers WHERE seq > ? ORDER BY seq LIMIT ?;
+
+-- name: page.artifacts
+SELECT * FROM artifacts WHERE digest > ? ORDER BY digest LIMIT ?;

@@ -1,0 +1,178 @@
+"""What runs do: a message is put into its session's mailbox, the engine turns it into an answer, the answer ends the run.
+
+The Body of the worker. A session whose files are damaged stops, says so, and goes on by itself once they are mended; the
+others never notice.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from rucher.daemon.emissions import Message, ending, questions
+from rucher.daemon.history import exchange
+from rucher.daemon.offers import offered
+from rucher.daemon.sessions import room_of
+from rucher.engine.context import EXCHANGES, assemble, recent
+from rucher.engine.loop import Agent, Outcome, converse
+from rucher.instance.agents import AgentFile
+from rucher.journal.store import JournalStore
+from rucher.kernel.run import Run
+from rucher.kernel.spec import RunSpec, Versions
+from rucher.kernel.steps import RunSteps
+from rucher.mailbox.rows import Kind
+from rucher.protocol.conversation import Effect
+from rucher.protocol.errors import BadInput, Corrupt, Diverged, Fenced, Retryable, RucherError, Suspended
+from rucher.protocol.events import Draft, control_event
+from rucher.protocol.ids import derived
+from rucher.protocol.ports import Clock, Model, StepKind, Tools
+from rucher.router.reasons import reason as told
+from rucher.sandbox.mailboxes import Mailboxes
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """What runs work with; wired by the daemon."""
+
+    store: JournalStore
+    clock: Clock
+    mailboxes: Mailboxes
+    model: Model
+    tools: Callable[[str], Tools]
+    agents: Mapping[str, AgentFile]
+
+
+class Work:
+    """The runs of this instance's agents."""
+
+    def __init__(self, workplace: Workplace) -> None:
+        self._at = workplace
+        self._stopped: dict[str, str] = {}
+
+    def versions(self, spec: RunSpec) -> Versions | None:
+        """What the run would be begun with here; None for an agent that is no more, whose runs end by themselves."""
+        agent = self._at.agents.get(spec.agent)
+        return versions_of(agent) if agent else None
+
+    async def prepare(self, run: Run) -> None:
+        """Let the run ask its owner in the room that its message came from."""
+        message = await self._message(run.spec)
+        run.asks = lambda wait: questions(run.spec, message, wait, self._at.clock.now())
+
+    async def work(self, run: Run) -> None:
+        """Bring the run to its end; see the Body of the worker."""
+        message = await self._message(run.spec)
+        seq = await self._at.mailboxes.use(
+            run.spec.session,
+            lambda box: box.put(Kind.MESSAGE, run.spec.hop or run.spec.run_id, message.row, self._at.clock.now()),
+        )
+        await self._turn(run, message)
+        await self._at.mailboxes.message_done(run.spec.session, seq)
+        await self._mended(run.spec)
+
+    async def stop(self, run: Run, state: str, reason: str) -> None:
+        """End the run in this state, and say so in its room."""
+        message = await self._message(run.spec)
+        await self._finish(run, message, Outcome(state, f"I stopped: {reason}.", reason))
+
+    async def troubled(self, spec: RunSpec, error: Exception) -> None:
+        """Say once in the journal that the session cannot go on and why; in the log alone if the journal is what fails.
+
+        Said in the run's own trace, so that whoever waits for an answer learns it.
+        """
+        reason = told(error)
+        if not isinstance(error, RucherError):
+            log.error("a run failed unexpectedly", run=spec.run_id, exc_info=error)
+        if self._stopped.get(spec.session) == reason:
+            return
+        log.warning("a session stopped", session=spec.session, reason=reason)
+        body = {"session": spec.session, "run": spec.run_id, "reason": reason}
+        try:
+            await self._at.store.append(self._note(spec, "session.stopped", derived(spec.run_id, reason), body))
+        except Retryable as unwritten:
+            log.warning("the journal cannot be written", reason=str(unwritten))
+        else:
+            self._stopped[spec.session] = reason
+
+    async def _mended(self, spec: RunSpec) -> None:
+        rows = await self._at.store.rows("session.get", spec.session)
+        if rows and rows[0]["state"] == "stopped":
+            body = {"session": spec.session}
+            await self._at.store.append(self._note(spec, "session.restarted", str(self._at.clock.now()), body))
+        self._stopped.pop(spec.session, None)
+
+    async def _message(self, spec: RunSpec) -> Message:
+        event = await self._at.store.event(spec.event)
+        if event is None:
+            raise Corrupt(
+                f"the message of run {spec.run_id} is not in the journal; put a backup of the journal in its place"
+            )
+        return Message(
+            event=event.id, trace=event.trace_id, principal=event.principal, trust=event.trust.word,
+            text=str(event.body.get("text", "")), room=room_of(event), thread=str(event.body.get("thread", "")),
+        )  # fmt: skip
+
+    async def _turn(self, run: Run, message: Message) -> None:
+        try:
+            outcome = await self._engage(run, message)
+        except Diverged as error:
+            outcome = Outcome("failed", f"I could not go on after an interruption: {error}", f"diverged: {error}")
+        except (Corrupt, Retryable, Fenced, Suspended):
+            raise
+        except BadInput as error:
+            outcome = Outcome("failed", f"I could not finish this: {error}", str(error))
+        except Exception as error:  # one poisoned message must end visibly and never stop its session
+            log.exception("a run failed unexpectedly", run=run.spec.run_id)
+            outcome = Outcome("failed", f"I could not finish this: {told(error)} (see state/daemon.log)", told(error))
+        try:
+            await self._finish(run, message, outcome)
+        except BadInput as error:
+            refused = f"my answer could not be kept: {error}"
+            await self._finish(run, message, Outcome("failed", refused, str(error)))
+
+    async def _finish(self, run: Run, message: Message, outcome: Outcome) -> None:
+        emission = ending(run.spec, message, outcome, self._at.clock.now())
+        await run.finish(outcome.state, outcome.reason, emission, result={"text": outcome.text})
+
+    async def _engage(self, run: Run, message: Message) -> Outcome:
+        at, definition = self._at, self._at.agents.get(run.spec.agent)
+        if definition is None:
+            return Outcome(
+                "failed", f"I cannot work: there is no agent {run.spec.agent} any more.", "its agent is gone"
+            )
+        steps = RunSteps(run)
+
+        async def read_context(_key: str) -> Mapping[str, Any]:
+            return {"persona": definition.persona, "earlier": recent(await self._exchanges(run.spec))}
+
+        context = await steps.perform(StepKind.CHECKPOINT, Effect.READ, {"read": "context"}, read_context)
+        conversation = assemble(context["persona"], context["earlier"], message.text)
+        agent = Agent(at.model, at.tools(run.spec.session), offered(definition), steps, at.clock)
+        return await converse(agent, conversation)
+
+    async def _exchanges(self, spec: RunSpec) -> list[Mapping[str, Any]]:
+        """What was said and done in the session before, newest first."""
+        before = (await self._at.store.rows("run.get", spec.run_id))[0]["seq"]
+        rows = await self._at.store.rows("session.exchanges", spec.session, before, EXCHANGES)
+        return [exchange(row["request"], row["answer"], await self._at.store.run_log(row["run_id"])) for row in rows]
+
+    def _note(self, spec: RunSpec, kind: str, key: str, body: Mapping[str, Any]) -> Draft:
+        return control_event(
+            tenant=spec.tenant, part="session", kind=kind, key=f"{spec.session}:{key}", trace_id=spec.trace_id,
+            parent_id=spec.hop or None, occurred_at=self._at.clock.now(), body=body,
+        )  # fmt: skip
+
+
+def versions_of(agent: AgentFile) -> Versions:
+    """What a run of this agent is begun with: hashes of its persona and of the tools that it is offered."""
+    tools = [[spec.name, spec.description, spec.parameters, spec.effect.value] for spec in offered(agent)]
+    return Versions(prompt=_hash(agent.persona), tools=_hash(json.dumps(tools, sort_keys=True)))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,197 @@
+"""A batch of units on its way into the database, over one connection: what is done with it, not what becomes of it.
+
+Used by the writer, which knows what to do when it fails.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain
+
+import asyncpg
+
+from rucher.journal.postgres.folds import arguments, fold, statements
+from rucher.journal.postgres.inserts import Tail, ends_of, follow, give_numbers, runs_of, size_for, statement, values
+from rucher.journal.postgres.link import ANSWER_S, Address, is_lost, is_the_units_own
+from rucher.journal.rows import ID, RUN_ID, SOURCE, TYPE, Row
+from rucher.journal.units import Answer, Archive, Command, Earlier, Rows, Seal, Unit
+from rucher.journal.views import FOLDS
+from rucher.protocol.errors import BadInput, Corrupt
+from rucher.protocol.events import CONTROL_PLANE
+
+Outcome = Earlier | Answer
+
+
+@dataclass(slots=True)
+class Session:
+    """One connection that writes, and the name under which it does."""
+
+    db: asyncpg.Connection
+    address: Address
+    writer: int
+    epoch: int
+    prepared: dict[int | None, asyncpg.prepared_stmt.PreparedStatement] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Units to be committed together. `tails` is what is known of the runs' last places: read, and left as it is."""
+
+    session: Session
+    units: Sequence[Unit]
+    nonce: int
+    recorded_at: int
+    tails: dict[str, Tail]
+    revision: int = 0
+    """The journal's revision that the transaction made first; 0 until the server has told it."""
+    head: int = 0
+    outcomes: list[Outcome | Exception] = field(default_factory=list)
+    ends: dict[str, Tail] = field(default_factory=dict)
+    """Where the runs stand once the batch is committed."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the batch is rows and nothing else, which one statement commits."""
+        return all(isinstance(unit, Rows) and not any(map(is_folded, unit.rows)) for unit in self.units)
+
+    async def commit(self) -> None:
+        """Commit all units as one; raises when any of them fails, and then nothing is kept."""
+        if self.is_plain:
+            await self._take(self.units)
+            return
+        await self.session.db.execute("BEGIN")
+        await self._take(self.units)
+        await self.session.db.execute("COMMIT", timeout=ANSWER_S)
+
+    async def commit_in_parts(self) -> None:
+        """Commit what can be committed: the units are taken in halves, down to each one at fault, whose error is kept.
+
+        The head is taken first: from then on nobody else commits, and what is read stays true.
+        """
+        self.tails = self.ends
+        await self.session.db.execute("BEGIN")
+        await self._insert([])
+        await self._take_part(self.units)
+        await self.session.db.execute("COMMIT", timeout=ANSWER_S)
+
+    async def _take_part(self, units: Sequence[Unit]) -> None:
+        db = self.session.db
+        await db.execute("SAVEPOINT part")
+        try:
+            match units:
+                case [Rows(rows=rows)]:
+                    await self._take_alone(rows)
+                case _:
+                    await self._take(units)
+        except Exception as error:
+            if is_lost(error, db) or not is_the_units_own(error):
+                raise
+            await db.execute("ROLLBACK TO part")
+            if len(units) == 1:
+                self.outcomes.append(self.session.address.named_by_consequence(error))
+                return
+        else:
+            await db.execute("RELEASE part")
+            return
+        half = len(units) // 2
+        await self._take_part(units[:half])
+        await self._take_part(units[half:])
+
+    async def _take(self, units: Sequence[Unit]) -> None:
+        rows = list(chain.from_iterable(unit.rows for unit in units if isinstance(unit, Rows)))
+        await self._follow(rows)
+        await self._insert(rows)
+        await fold(self.session.db, rows)
+        self.outcomes += [{} if isinstance(unit, Rows) else await self._obey(unit) for unit in units]
+        self.ends.update(ends_of(rows))
+
+    async def _take_alone(self, rows: Sequence[Row]) -> None:
+        """Take one unit, leaving out the events that are there already."""
+        known = await self._known([row for row in rows if row[RUN_ID] is None])
+        earlier: dict[int, Row] = {}
+        fresh: list[Row] = []
+        for number, row in enumerate(rows):
+            if row[RUN_ID] is None and row[ID] in known:
+                earlier[number] = known[row[ID]]
+                continue
+            fresh.append(row)
+            known[row[ID]] = row
+        await self._follow(fresh)
+        await self._insert(fresh)
+        await fold(self.session.db, fresh)
+        self.outcomes.append(earlier)
+        self.ends.update(ends_of(fresh))
+
+    async def _known(self, rows: Sequence[Row]) -> dict[str, Row]:
+        """Of these rows, those whose event is there, by id: as it was stored, or if it was archived under its old number."""
+        db = self.session.db
+        numbers = dict(await db.fetch("SELECT id, seq FROM event_ids WHERE id = ANY($1)", [row[ID] for row in rows]))
+        if not numbers:
+            return {}
+        archived = {row[ID]: [numbers[row[ID]], *row[1:]] for row in rows if row[ID] in numbers}
+        stored = await db.fetch(_BY_IDS, list(numbers))
+        return archived | {row[ID]: list(row) for row in stored}
+
+    async def _follow(self, rows: Sequence[Row]) -> None:
+        """Check that each run's rows follow its last one, which is read where it is not known, and number the runs."""
+        runs = runs_of(rows, begun=self.tails is not self.ends)
+        tails = {run_id: self.tails[run_id] for run_id in runs if run_id in self.tails}
+        if unknown := list(runs - tails.keys()):
+            for run_id, *tail in await self.session.db.fetch(_LAST_PLACES, unknown):
+                tails[run_id] = (tail[0], tail[1], tail[2])
+        follow(rows, tails)
+
+    async def _insert(self, rows: Sequence[Row]) -> None:
+        session = self.session
+        size = size_for(len(rows))
+        prepared = session.prepared.get(size)
+        if prepared is None:
+            prepared = session.prepared[size] = await session.db.prepare(statement(size))
+        given = values(rows, size, self.recorded_at)
+        told = await prepared.fetchrow(session.writer, session.epoch, self.nonce, len(rows), *given, timeout=ANSWER_S)
+        if told is None:
+            raise Corrupt(f"{session.address} is not the database that it was; restart Rucher")
+        before, revision = told
+        give_numbers(rows, before, self.recorded_at)
+        self.head = before + len(rows)
+        self.revision = self.revision or revision
+
+    async def _obey(self, unit: Seal | Archive | Command) -> Outcome:
+        db = self.session.db
+        match unit:
+            case Seal():
+                await db.execute(_SEAL, unit.last_seq, unit.first_seq, unit.digest, unit.signature, unit.sealed_at)
+            case Archive():
+                await self._let_go(unit)
+            case Command(statement, parameters):
+                sql, names = statements("commands.sql")[statement]
+                return [row for each in parameters for row in await db.fetch(sql, *arguments(names, each))]
+        return ()
+
+    async def _let_go(self, unit: Archive) -> None:
+        """Note the archive and delete its events and the seals over them but the last. The ids stay where they are."""
+        given = asdict(unit)
+
+        async def do(name: str) -> int:
+            sql, names = statements("archive.sql")[name]
+            return int((await self.session.db.execute(sql, *arguments(names, given))).split()[-1])
+
+        if not await do("archive.follows"):
+            raise BadInput(f"the events of {unit.file} are not the next to be archived; nothing was done")
+        await do("archive.note")
+        if await do("archive.events") != unit.last_seq - unit.first_seq + 1:
+            raise Corrupt(f"the journal does not hold the events of {unit.file}; see `rucher journal verify`")
+        await do("archive.seals")
+
+
+def is_folded(row: Row) -> bool:
+    """Whether the event of this row changes a view."""
+    return row[TYPE] in FOLDS and row[SOURCE] == CONTROL_PLANE
+
+
+_BY_IDS = "SELECT * FROM events WHERE id = ANY($1) AND (run_id IS NULL OR run_seq = 0)"
+# No row follows the last place of a run that was archived as a whole.
+_LAST_PLACES = """SELECT run_id, coalesce(last.run_seq, -2), coalesce(last.fence, -2), run_no
+FROM run_numbers LEFT JOIN LATERAL (
+    SELECT run_seq, fence FROM run_places WHERE run_places.run_no = run_numbers.run_no ORDER BY run_seq DESC LIMIT 1
+) AS last ON TRUE WHERE run_id = ANY($1)"""
+_SEAL = "INSERT INTO seals (last_seq, first_seq, digest, signature, sealed_at) VALUES ($1, $2, $3, $4, $5)"

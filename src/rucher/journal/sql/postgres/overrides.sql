@@ -1,0 +1,34 @@
+-- Statements of the shared files that PostgreSQL is asked in other words: same names, same parameters, same answers.
+
+-- name: runs.claimable
+WITH RECURSIVE queues (queue) AS (
+    SELECT min(queue) FROM runs WHERE state IN ('ready', 'running')
+    UNION ALL
+    SELECT (SELECT min(runs.queue) FROM runs WHERE runs.state IN ('ready', 'running') AND runs.queue > queues.queue)
+    FROM queues WHERE queues.queue IS NOT NULL
+)
+SELECT free.* FROM queues CROSS JOIN LATERAL (
+    SELECT runs.* FROM runs
+    WHERE runs.queue = queues.queue AND runs.state IN ('ready', 'running')
+      AND (runs.wish = '' OR (runs.wish = 'pause' AND runs.state = 'running'))
+      AND NOT EXISTS (SELECT 1 FROM claims WHERE claims.run_id = runs.run_id)
+    ORDER BY runs.priority DESC, runs.seq LIMIT ?) AS free
+ORDER BY free.priority DESC, free.seq;
+
+-- name: claim.take
+INSERT INTO claims (run_id, worker, claimed_at)
+SELECT free.run_id, :worker, :at FROM (
+    SELECT runs.run_id FROM runs
+    WHERE runs.run_id = :run_id AND runs.state IN ('ready', 'running') AND (runs.wish <> 'pause' OR runs.state = 'running')
+      AND EXISTS (SELECT 1 FROM workers WHERE worker = :worker)
+    FOR UPDATE SKIP LOCKED) AS free
+ON CONFLICT (run_id) DO NOTHING RETURNING run_id;
+
+-- name: session.exchanges
+SELECT runs.run_id, body_text(asked.body, 'text') AS request, body_text(answered.body, 'text') AS answer
+FROM runs
+JOIN events AS asked ON asked.id = runs.event_id AND (asked.run_id IS NULL OR asked.run_seq = 0)
+JOIN events AS answered ON answered.trace_id = runs.trace_id AND answered.run_id IS NULL AND answered.source = 'agent'
+                       AND answered.type = 'answer' AND body_text(answered.body, 'run') = runs.run_id
+WHERE runs.session_id = ? AND runs.state = 'done' AND runs.seq < ?
+ORDER BY runs.seq DESC LIMIT ?;

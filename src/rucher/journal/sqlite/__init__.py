@@ -1,0 +1,1 @@
+"""The journal on SQLite, the default: one file, one writer thread, readers beside it."""

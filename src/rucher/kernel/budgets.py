@@ -1,0 +1,37 @@
+"""What a step is charged: pure arithmetic from what was reserved and what came back. Budgets' sums are the journal's views.
+
+Before a step acts, the most that it may use is reserved on its run's account and on every account up the tree, in the commit
+of its intention; when it is recorded, what it used is settled and the rest set free, in the commit of its result.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rucher.kernel.spec import MEASURES
+
+_COUNTED = {"model_call": "turns", "tool_call": "tool_calls"}
+
+
+def to_reserve(kind: str, most: Mapping[str, int]) -> dict[str, int]:
+    """What is held back for a step of this kind that says what it may use at `most`."""
+    counted = {_COUNTED[kind]: 1} if kind in _COUNTED else {}
+    return counted | {measure: most[measure] for measure in MEASURES if most.get(measure)}
+
+
+def used_by(kind: str, result: Mapping[str, Any], wall_us: int) -> dict[str, int]:
+    """What a recorded step used. Tokens whose price its model did not say are counted as unpriced, never as free."""
+    usage = result.get("usage") or {}
+    used = {_COUNTED[kind]: 1} if kind in _COUNTED else {}
+    if wall_us:
+        used["wall_us"] = wall_us
+    if usage:
+        tokens_in, tokens_out = int(usage.get("input_tokens", 0)), int(usage.get("output_tokens", 0))
+        used |= {"input_tokens": tokens_in, "output_tokens": tokens_out, "tokens": tokens_in + tokens_out}
+        price = usage.get("nanodollars")
+        used |= {"unpriced": 1} if price is None else {"nanodollars": int(price)}
+    return used
+
+
+def lost(reserved: Mapping[str, int]) -> dict[str, int]:
+    """What an interrupted model call is charged: all that was held back for it, at a price that nobody knows."""
+    return {**reserved, "unpriced": 1}

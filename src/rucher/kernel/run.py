@@ -1,0 +1,122 @@
+"""`Run`: one run while this process owns it: what it is, how it is parked and how it ends. Its steps are in `steps.py`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rucher.journal.artifacts import Artifacts
+from rucher.kernel.budgets import lost
+from rucher.kernel.pen import Pen, RunStore
+from rucher.kernel.recall import Recalled, RunLog
+from rucher.kernel.records import record, spent
+from rucher.kernel.spec import RunSpec
+from rucher.kernel.waits import Item, Mode, Outcome
+from rucher.protocol.errors import Suspended
+from rucher.protocol.events import Draft
+from rucher.protocol.ports import Clock, StepKind
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all runs of a process share."""
+
+    store: RunStore
+    clock: Clock
+    artifacts: Artifacts
+
+
+@dataclass(frozen=True, slots=True)
+class Parking:
+    """How a run is about to wait: `kind` is a step's kind, `uncertain` or `migration`; `place` is where its log then ends."""
+
+    kind: str
+    step: str
+    reason: str
+    place: int
+
+
+Asks = Callable[[Parking], Sequence[Draft]]
+"""What is said when a run waits, in the same commit."""
+
+
+def _ask_nobody(_parking: Parking) -> Sequence[Draft]:
+    return ()
+
+
+class Run:
+    """One run, opened by the kernel; `wish` is what its owner wants of it (`pause`), obeyed before the next step.
+
+    `met` are the outcomes of the wait that it was parked in, if it was; None while it must wait on. `asks` makes what is said
+    in the same commit as a wait. `unfit` says why this version of Rucher must not go on with it.
+    """
+
+    def __init__(self, shared: Shared, spec: RunSpec, log: RunLog, met: Sequence[Outcome | None] | None = None) -> None:
+        self.shared = shared
+        self.spec = spec
+        self.log = log
+        self.met = met
+        self.wish = ""
+        self.unfit = ""
+        self.asks: Asks = _ask_nobody
+        self.pen = Pen(shared.store, shared.clock, spec.head, log.next_seq, log.fence)
+
+    @property
+    def finished(self) -> str:
+        """Its terminal state; empty while it goes on."""
+        return self.log.finished
+
+    @property
+    def parked(self) -> bool:
+        """Whether it waits for something that is not there yet."""
+        return bool(self.log.waiting_as) and self.met is None
+
+    async def demand_fit(self) -> None:
+        """Park a run that another version began, until its owner migrates it; raises Suspended."""
+        if self.unfit:
+            reason = f"it was begun by another version of Rucher ({self.unfit}); let it go on as it is, or cancel it"
+            topic = f"migrate:{self.spec.run_id}:{self.pen.position}"
+            await self.suspend("", reason, "migration", [Item("migration", topic)])
+
+    async def obey(self, step: str) -> None:
+        """Stop here when the owner wants the run paused; raises Suspended."""
+        if self.wish == "pause":
+            reason = "its owner paused it"
+            await self.pen.write(record("run.parked", {"run": self.spec.run_id, "step": step, "reason": reason}))
+            raise Suspended(self.spec.run_id, step, reason)
+
+    async def suspend(self, step: str, reason: str, kind: str, items: Sequence[Item], mode: Mode = "any") -> None:
+        """Park the run until what it waits for is there; no task and no memory is held for it meanwhile. Raises Suspended.
+
+        `kind` is what the wait is: a step's kind, `uncertain` or `migration`.
+        """
+        body = {
+            "run": self.spec.run_id, "step": step, "reason": reason, "as": kind, "mode": mode,
+            "items": [item.told() for item in items],
+        }  # fmt: skip
+        await self.pen.write(
+            record("run.waiting", body), beside=self.asks(Parking(kind, step, reason, self.pen.position))
+        )
+        self.log.waiting_for, self.log.waiting_reason, self.log.waiting_as, self.met = step, reason, kind, None
+        raise Suspended(self.spec.run_id, step, reason)
+
+    async def finish(self, state: str, reason: str, *emissions: Draft, result: Mapping[str, Any] | None = None) -> None:
+        """End the run in a terminal state; what it emits is committed in the same transaction.
+
+        `result` is what a parent that joins it is handed. What budgets still hold back for it is set free.
+        """
+        spec = self.spec
+        body = {
+            "run": spec.run_id, "state": state, "reason": reason, "hop": spec.hop, "parent": spec.parent, "result": result,
+            "waited": bool(self.log.waiting_as),
+        }  # fmt: skip
+        freed = [
+            spent(spec.run_id, name, spec.accounts, _charged(step), step.reserved)
+            for name, step in self.log.steps.items()
+            if step.reserved and step.result is None
+        ]
+        await self.pen.write(*freed, record("run.finished", body), beside=emissions)
+        self.log.finished = state
+
+
+def _charged(step: Recalled) -> Mapping[str, int]:
+    return lost(step.reserved) if step.kind == StepKind.MODEL_CALL else {}
