@@ -127,6 +127,7 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     store = await stack.enter_async_context(open_store(store_place(instance, settings), clock, instance.archive))
     sealer = Sealer(store, key, instance.seal_head, clock)
     await store.belong_to(bytes(key.verify_key).hex())
+    await store.be_sole()
     await sealer.demand_whole()
     stack.push_async_callback(_seal_at_last, sealer)
     bench = await open_bench(stack, at, store, "daemon")
@@ -149,6 +150,7 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
         warm_quietly(bench.model, at.agents.get(rules.current.default.removeprefix("agent:"))),
         _stopping(stop, bells.close),
         hold.watch(clock),
+        store.stay_sole(),
         *_working(bench, store, clock),
     ]
     if settings.store.keep_days:

@@ -212,6 +212,14 @@ class JournalStore(StoreReader):
         """Insert rows as they stand in another store; see the Adapter port. For a copy only."""
         await self._adapter.load(table, rows)
 
+    async def be_sole(self) -> None:
+        """Become the one daemon of this store; see the Adapter port."""
+        await self._adapter.be_sole()
+
+    async def stay_sole(self) -> None:
+        """Hold on to that; see the Adapter port."""
+        await self._adapter.stay_sole()
+
     async def belong_to(self, instance: str) -> None:
         """Make sure that this store is that instance's, or nobody's yet; raises BadInput when it is another's, or not whole."""
         if await self.meta(UNFINISHED):

@@ -111,6 +111,14 @@ class Adapter(Protocol):
         """
         ...
 
+    async def be_sole(self) -> None:
+        """Become the one daemon of this store, where it is shared; raises BadInput naming the process that is it already."""
+        ...
+
+    async def stay_sole(self) -> None:
+        """Hold on to that until cancelled; raises Corrupt once another has it. Returns where a store cannot be shared."""
+        ...
+
     async def close(self) -> None:
         """Commit what was handed in, then let go of the database."""
         ...

@@ -14,6 +14,7 @@ from rucher.journal.postgres.link import Address
 from rucher.journal.postgres.loading import load
 from rucher.journal.postgres.queue import Queue
 from rucher.journal.postgres.readers import PostgresReaders
+from rucher.journal.postgres.sole import Sole
 from rucher.journal.postgres.writer import PostgresWriter
 from rucher.journal.units import Archive, Command, Listener, Rows, Unit
 from rucher.protocol.errors import BadInput
@@ -57,6 +58,13 @@ class PostgresAdapter:
         """Refuse; see `PostgresWriting`."""
         raise BadInput("this store was opened for reading only")
 
+    async def be_sole(self) -> None:
+        """Refuse; see `PostgresWriting`."""
+        raise BadInput("this store was opened for reading only")
+
+    async def stay_sole(self) -> None:
+        """Nothing is held."""
+
     async def close(self) -> None:
         """Close all connections."""
         await self._readers.close()
@@ -71,7 +79,18 @@ class PostgresWriting(PostgresAdapter):
         self._queue = Queue(self._committed)
         self._writer = PostgresWriter(address, clock, self._queue.refuse_waiting)
         self._clock = clock
+        self._sole = Sole(address, clock)
         self._tasks = asyncio.TaskGroup()
+
+    @override
+    async def be_sole(self) -> None:
+        """Be the one daemon of this store; see the Adapter port."""
+        await self._sole.take()
+
+    @override
+    async def stay_sole(self) -> None:
+        """Hold on to it; see the Adapter port."""
+        await self._sole.stay()
 
     async def open(self) -> None:
         """Make or migrate what is missing, and begin; raises BadInput, Corrupt or Retryable."""
@@ -140,6 +159,7 @@ class PostgresWriting(PostgresAdapter):
             task.cancel()
         await self._tasks.__aexit__(None, None, None)
         self._bell.close()
+        self._sole.close()
         await self._writer.close()
         await super().close()
 

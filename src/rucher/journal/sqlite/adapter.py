@@ -56,6 +56,12 @@ class SqliteStore:
             raise BadInput("this store was opened for reading only")
         await asyncio.to_thread(self._writer.load, table, rows)
 
+    async def be_sole(self) -> None:
+        """A file is on one machine, where the instance's lock says who is the daemon."""
+
+    async def stay_sole(self) -> None:
+        """Nothing is held."""
+
     async def close(self) -> None:
         """Commit what was handed in, then close everything."""
         if self._committer is not None:
