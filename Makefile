@@ -48,7 +48,7 @@ check: .venv/.dev ## format, lint, types, architecture, dependencies, dead and d
 bench: .venv/.dev ## measure what the README claims
 	@"$(BIN)/python" -m benchmarks $(ARGS)
 
-bench-kernel: .venv/.dev .venv-bench/.bench ## compare the kernel with other libraries and bare drivers (10 minutes, alone on the machine)
+bench-kernel: .venv/.dev .venv-bench/.bench ## compare the kernel with other libraries, and measure how it bears size (20 minutes, alone on the machine)
 	@"$(BIN)/python" -m benchmarks.kernel $(ARGS)
 
 lock: .venv/.dev ## write requirements/*.txt anew from pyproject.toml (ARGS=--upgrade takes newer versions)

@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import structlog
+import uvloop
 
 from rucher import __version__
 from rucher.control.api import MessageIn, Services, build_app
@@ -68,7 +69,7 @@ def run_daemon(instance: Instance, announce: Announce, on_progress: Progress) ->
     settings = _begin(instance, on_progress)
     with sole_daemon(instance.lock) as hold:
         try:
-            asyncio.run(
+            uvloop.run(
                 _until_stopped(lambda stack, stop: _whole(_place(instance, settings), stack, hold, stop, announce))
             )
         except (RucherError, OSError) as error:
@@ -88,7 +89,7 @@ def run_worker(instance: Instance, announce: Announce, on_progress: Progress) ->
             f"set store.url in {instance.config}, and see `rucher store copy --help`"
         )
     settings = _begin(instance, on_progress)
-    asyncio.run(_until_stopped(lambda stack, stop: _worker(_place(instance, settings), stack, stop, announce)))
+    uvloop.run(_until_stopped(lambda stack, stop: _worker(_place(instance, settings), stack, stop, announce)))
     announce("stopped; its runs go on elsewhere or at the next start")
 
 
