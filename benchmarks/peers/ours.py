@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any
 
-import structlog
 import uvloop
 
 from benchmarks.peers.work import RESULT, Acts, Recovered, Stopwatch, Work, report
@@ -90,7 +89,6 @@ async def main(work: Work) -> dict[str, Any]:
         if work.phase == "steady":
             return await _steady(work, kernel)
         acts = Acts(work)
-        structlog.configure(logger_factory=structlog.WriteLoggerFactory((work.folder / "log").open("a")))
         body, marks = Body(work, acts), Marks(work.folder / "workers")
         with marks.hold(kernel.worker):
             leases = Leases(store, SystemClock(), Identity(kernel.worker, "here", "daemon"), marks.is_dead)

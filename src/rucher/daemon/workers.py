@@ -6,6 +6,8 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from rucher.daemon.marks import Marks
 from rucher.daemon.models import OpenModel, open_model
 from rucher.daemon.settings import Settings, store_place
@@ -21,6 +23,8 @@ from rucher.kernel.runs import Kernel
 from rucher.kernel.worker import Worker
 from rucher.protocol.ports import Clock, Entropy
 from rucher.sandbox.pool import HandsPool
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,13 @@ async def open_bench(stack: AsyncExitStack, at: Place, store: JournalStore, role
         # Of a file there is one daemon at a time, and this is it.
         return not shared or marks.is_dead(row)
 
-    leases = Leases(store, clock, Identity(kernel.worker, socket.gethostname(), role), is_dead)
+    leases = Leases(
+        store,
+        clock,
+        Identity(kernel.worker, socket.gethostname(), role),
+        is_dead,
+        notice=lambda what, facts: log.warning(what, **facts),
+    )
     body = Work(Workplace(store, clock, hands.mailboxes, model, hands.pool.session, at.agents))
     given = settings.daemon
     limits = Limits(given.concurrent_runs, given.concurrent_runs_per_agent, given.concurrent_runs_per_mission)

@@ -9,14 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import structlog
-
 from rucher.journal.units import Answer
 from rucher.protocol.ports import Clock
 
-log = structlog.get_logger()
-
 IsDead = Callable[[Mapping[str, Any]], bool]
+Notice = Callable[[str, Mapping[str, object]], None]
+"""Told what whoever runs this machine should know, in words and facts; the kernel itself keeps no log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +47,33 @@ class LeaseStore(Protocol):
         ...
 
 
+def _keep_to_oneself(_what: str, _facts: Mapping[str, object]) -> None:
+    pass
+
+
 class Leases:
     """The lease of one worker, and its watch over the others'.
 
-    `is_dead` may know better, about a worker of this machine: True only when it surely runs no more.
+    `is_dead` may know better, about a worker of this machine: True only when it surely runs no more. `notice` hears of lost
+    workers, and of what the worker of this lease has to say.
     """
 
-    def __init__(self, store: LeaseStore, clock: Clock, me: Identity, is_dead: IsDead, times: Times = Times()) -> None:
+    def __init__(
+        self,
+        store: LeaseStore,
+        clock: Clock,
+        me: Identity,
+        is_dead: IsDead,
+        times: Times = Times(),
+        notice: Notice | None = None,
+    ) -> None:
         self.worker = me.worker
         self.times = times
         self._store = store
         self._clock = clock
         self._me = me
         self._is_dead = is_dead
+        self.notice = notice or _keep_to_oneself
         self._seen: dict[str, tuple[int, float]] = {}
 
     async def join(self) -> None:
@@ -103,4 +115,4 @@ class Leases:
         runs = await self._store.command("worker.let_go", dead)
         gone = await self._store.command("worker.leave", dead)
         if gone and not quietly:
-            log.warning("a worker is gone", worker=row["worker"], host=row["host"], runs=len(runs))
+            self.notice("a worker is gone", {"worker": row["worker"], "host": row["host"], "runs": len(runs)})

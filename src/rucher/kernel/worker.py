@@ -10,8 +10,6 @@ import contextlib
 from dataclasses import dataclass
 from typing import Protocol
 
-import structlog
-
 from rucher.kernel.fairness import Limits, choose
 from rucher.kernel.leases import Leases, LeaseStore
 from rucher.kernel.run import Run
@@ -21,9 +19,9 @@ from rucher.protocol.backoff import surely, waits
 from rucher.protocol.errors import Fenced, Retryable, RucherError, Suspended
 from rucher.protocol.ports import Clock
 
-log = structlog.get_logger()
-EACH_QUEUE, EACH_QUEUE_OF_MISSIONS = 8, 256
-"""Candidates that are looked at of each tenant and agent: more where a full mission may stand before the others."""
+MOST_EACH_QUEUE = 256
+"""Candidates that are looked at of each tenant and agent: as many as there is room for, or so many where a mission that has
+its fill may stand before others."""
 MOST_ENDINGS = 64
 """Cancelled runs that are ended at once; they need no slot."""
 MOST_HELD = 1000
@@ -82,6 +80,7 @@ class Worker:
         self._body = body
         self._leases = leases
         self._limits = limits
+        self._notice = leases.notice
         self._jobs: dict[str, _Job] = {}
         self._slots = asyncio.Semaphore(limits.worker)
         self._resting = 0
@@ -107,14 +106,14 @@ class Worker:
                 await self._hear_wishes()
                 await self._claim(tasks)
             except Retryable as error:
-                log.warning("no runs can be claimed just now", reason=str(error))
+                self._notice("no runs can be claimed just now", {"reason": str(error)})
                 await self._clock.sleep(1.0)
                 seen = 0
 
     async def _claim(self, tasks: asyncio.TaskGroup) -> None:
         ending = await self._store.rows("runs.to_end", MOST_ENDINGS)
         free = min(self._limits.worker - (len(self._jobs) - self._resting), MOST_HELD - len(self._jobs))
-        each = EACH_QUEUE if self._limits.mission is None else EACH_QUEUE_OF_MISSIONS
+        each = min(free, MOST_EACH_QUEUE) if self._limits.mission is None else MOST_EACH_QUEUE
         waiting = await self._store.rows("runs.claimable", each) if free > 0 else []
         chosen = [row["run_id"] for row in ending]
         if waiting:
@@ -203,7 +202,9 @@ class Worker:
         while True:
             await self._clock.sleep(self._leases.times.renew_s)
             if not await surely(self._clock, self._leases.renew):
-                log.warning("this worker was taken for dead; its runs are others' now", worker=self._leases.worker)
+                self._notice(
+                    "this worker was taken for dead; its runs are others' now", {"worker": self._leases.worker}
+                )
                 await self._lose_all()
                 await surely(self._clock, self._leases.join)
 

@@ -9,8 +9,19 @@ from itertools import chain
 
 import asyncpg
 
-from rucher.journal.postgres.folds import arguments, fold, statements
-from rucher.journal.postgres.inserts import Tail, ends_of, follow, give_numbers, runs_of, size_for, statement, values
+from rucher.journal.postgres.folds import arguments, folds_of, statements
+from rucher.journal.postgres.inserts import (
+    Shape,
+    Tail,
+    ends_of,
+    follow,
+    give_numbers,
+    give_places,
+    runs_of,
+    shape_for,
+    statement,
+    values,
+)
 from rucher.journal.postgres.link import ANSWER_S, Address, is_lost, is_the_units_own
 from rucher.journal.rows import ID, RUN_ID, SOURCE, TYPE, Row
 from rucher.journal.units import Answer, Archive, Command, Earlier, Rows, Seal, Unit
@@ -29,7 +40,7 @@ class Session:
     address: Address
     writer: int
     epoch: int
-    prepared: dict[int | None, asyncpg.prepared_stmt.PreparedStatement] = field(default_factory=dict)
+    prepared: dict[Shape, asyncpg.prepared_stmt.PreparedStatement] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -50,8 +61,8 @@ class Batch:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the batch is rows and nothing else, which one statement commits."""
-        return all(isinstance(unit, Rows) and not any(map(is_folded, unit.rows)) for unit in self.units)
+        """Whether the batch is rows and nothing else, which one statement commits, with all that they change in the views."""
+        return all(isinstance(unit, Rows) for unit in self.units)
 
     async def commit(self) -> None:
         """Commit all units as one; raises when any of them fails, and then nothing is kept."""
@@ -100,7 +111,6 @@ class Batch:
         rows = list(chain.from_iterable(unit.rows for unit in units if isinstance(unit, Rows)))
         await self._follow(rows)
         await self._insert(rows)
-        await fold(self.session.db, rows)
         self.outcomes += [{} if isinstance(unit, Rows) else await self._obey(unit) for unit in units]
         self.ends.update(ends_of(rows))
 
@@ -117,7 +127,6 @@ class Batch:
             known[row[ID]] = row
         await self._follow(fresh)
         await self._insert(fresh)
-        await fold(self.session.db, fresh)
         self.outcomes.append(earlier)
         self.ends.update(ends_of(fresh))
 
@@ -142,15 +151,16 @@ class Batch:
 
     async def _insert(self, rows: Sequence[Row]) -> None:
         session = self.session
-        size = size_for(len(rows))
-        prepared = session.prepared.get(size)
+        give_places(rows, self.recorded_at)
+        given = [session.writer, session.epoch, self.nonce, len(rows), folds_of(rows)]
+        shape = shape_for(rows)
+        prepared = session.prepared.get(shape)
         if prepared is None:
-            prepared = session.prepared[size] = await session.db.prepare(statement(size))
-        given = values(rows, size, self.recorded_at)
-        told = await prepared.fetchrow(session.writer, session.epoch, self.nonce, len(rows), *given, timeout=ANSWER_S)
+            prepared = session.prepared[shape] = await session.db.prepare(statement(shape))
+        told = await prepared.fetchrow(*given, *values(rows, shape, self.recorded_at), timeout=ANSWER_S)
         if told is None:
             raise Corrupt(f"{session.address} is not the database that it was; restart Rucher")
-        before, revision = told
+        before, revision, _ = told
         give_numbers(rows, before, self.recorded_at)
         self.head = before + len(rows)
         self.revision = self.revision or revision

@@ -1,12 +1,13 @@
 """The one statement by which rows are committed, and the values that it is given. Pure.
 
 It takes this process's row of `journal_writers` (unless its epoch has passed: then it changes nothing), then the head of the
-journal, and numbers the rows from there. By itself it is a whole transaction: one message to the server and one answer.
+journal, numbers the rows from there, and folds them into the views. By itself it is a whole transaction: one message to the
+server and one answer. The function that folds waits for the head, so it sees all that was committed before.
 """
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from rucher.journal.rows import COLUMNS, FENCE, RECORDED_AT, RUN_ID, RUN_NO, RUN_SEQ, SEQ, Row
 from rucher.protocol.errors import Fenced
@@ -25,45 +26,58 @@ _TYPES = {
 _GIVEN = tuple(name for name in COLUMNS if name not in {"seq", "recorded_at"})
 _PLACES = tuple(at for at, name in enumerate(COLUMNS) if name in _GIVEN)
 _EMPTY = [None] * len(_GIVEN)
-_FIRST = 6
+_FIRST = 7
 """The place of the first value of a row among the statement's parameters."""
 
 
-def size_for(count: int) -> int | None:
-    """The size of the statement that takes so many rows; None for the one with arrays."""
-    return next((size for size in SIZES if size >= count), None)
+class Shape(NamedTuple):
+    """What a statement takes."""
+
+    size: int | None
+    """So many rows; None for any number of them, as arrays."""
+    named: bool
+    """Whether there may be rows whose id or run is new; without, all are later ones of runs that have begun."""
+
+
+def shape_for(rows: Sequence[Row]) -> Shape:
+    """The statement that takes these rows."""
+    size = next((size for size in SIZES if size >= len(rows)), None)
+    return Shape(size, not all(row[RUN_SEQ] for row in rows))
 
 
 @cache
-def statement(size: int | None) -> str:
-    """The statement: $1 writer, $2 epoch, $3 nonce, $4 number of rows, then what `values` returns."""
+def statement(shape: Shape) -> str:
+    """The statement: $1 writer, $2 epoch, $3 nonce, $4 number of rows, $5 what `folds_of` says, then what `values` returns."""
     return f"""
 WITH mark AS (
     UPDATE journal_writers SET nonce = $3 WHERE writer = $1 AND epoch = $2 RETURNING writer
 ), head AS (
     UPDATE journal_head SET seq = journal_head.seq + $4, revision = revision + 1 FROM mark
     RETURNING journal_head.seq - $4 AS before, revision
-){_inserts(size)}
-SELECT before, revision FROM head"""  # noqa: S608 - only marks and the names of our own columns
+){_inserts(shape)}
+SELECT before, revision, rucher_fold(before, $5) FROM head"""  # noqa: S608 - only marks and the names of our own columns
 
 
-def _inserts(size: int | None) -> str:
-    if size == 0:
+def _inserts(shape: Shape) -> str:
+    if shape.size == 0:
         return ""
-    columns = ", ".join("$5" if name == "recorded_at" else name for name in COLUMNS)
+    columns = ", ".join("$6" if name == "recorded_at" else name for name in COLUMNS)
     plain = ", ".join(name for name in _GIVEN if name != "run_no")
     return f""", fresh AS (
     SELECT before + n AS seq, {plain}, CASE WHEN run_no < 0 THEN before - run_no ELSE run_no END AS run_no
-    FROM head, {_source(size)} WHERE n <= $4
-), ids AS (
-    INSERT INTO event_ids (id, seq) SELECT id, seq FROM fresh WHERE run_id IS NULL OR run_seq = 0
-), numbers AS (
-    INSERT INTO run_numbers (run_id, run_no) SELECT run_id, run_no FROM fresh WHERE run_seq = 0
-), places AS (
+    FROM head, {_source(shape.size)} WHERE n <= $4
+){_NAMES if shape.named else ""}, places AS (
     INSERT INTO run_places (run_no, run_seq, fence) SELECT run_no, run_seq, fence FROM fresh WHERE run_id IS NOT NULL
 ), kept AS (
     INSERT INTO events ({", ".join(COLUMNS)}) SELECT {columns} FROM fresh
 )"""  # noqa: S608 - as above
+
+
+_NAMES = """, ids AS (
+    INSERT INTO event_ids (id, seq) SELECT id, seq FROM fresh WHERE run_id IS NULL OR run_seq = 0
+), numbers AS (
+    INSERT INTO run_numbers (run_id, run_no) SELECT run_id, run_no FROM fresh WHERE run_seq = 0
+)"""
 
 
 def _source(size: int | None) -> str:
@@ -79,11 +93,12 @@ def _source(size: int | None) -> str:
     return f"(VALUES {values}) AS given ({names}, n)"
 
 
-def values(rows: Sequence[Row], size: int | None, recorded_at: int) -> list[Any]:
-    """The moment and the rows' values, for the statement of this size.
+def values(rows: Sequence[Row], shape: Shape, recorded_at: int) -> list[Any]:
+    """The moment and the rows' values, for the statement of this shape.
 
     The number of a run that begins here is not known yet: minus the place of its first row among these rows stands for it.
     """
+    size = shape.size
     if size == 0:
         return []
     given = [[row[at] for at in _PLACES] for row in rows]
@@ -91,6 +106,12 @@ def values(rows: Sequence[Row], size: int | None, recorded_at: int) -> list[Any]
         return [recorded_at, *(list(column) for column in zip(*given, strict=True))]
     given += [_EMPTY] * (size - len(rows))
     return [recorded_at, *(value for row in given for value in row)]
+
+
+def give_places(rows: Sequence[Row], recorded_at: int) -> None:
+    """Write into the rows their moment, and for the numbers that they do not have yet: minus their places among these rows."""
+    for place, row in enumerate(rows, 1):
+        row[SEQ], row[RECORDED_AT] = -place, recorded_at
 
 
 def give_numbers(rows: Sequence[Row], before: int, recorded_at: int) -> None:

@@ -11,13 +11,15 @@ from urllib.parse import parse_qs
 import asyncpg
 from typing_extensions import override
 
-from rucher.protocol.errors import BadInput, Corrupt, Retryable, RucherError
+from rucher.protocol.errors import BadInput, Corrupt, Exhausted, Retryable, RucherError
 
 CONNECT_S = 10.0
 """How long a connection may take to come about."""
 ANSWER_S = 30.0
 """How long one statement may take; one that takes longer is treated as if the connection had been cut."""
 OLDEST_SERVER = 15
+EXHAUSTED = "RU001"
+"""The SQLSTATE by which folding says that a budget does not cover what an event asks for."""
 
 _HOST = r"(?:[\w.-]*|\[[0-9a-fA-F:]+\])(?::\d+)?"
 _SHOWN = re.compile(rf"postgres(?:ql)?://(?:([^:@/?#]*)(?::.*)?@)?({_HOST}(?:,{_HOST})*)(/[^?@]*)?(?:\?([^@]*))?")
@@ -121,6 +123,8 @@ class Address:
         match error:
             case RucherError():
                 pass
+            case _ if is_exhausted(error):
+                return Exhausted("the budget does not cover it; nothing was done")
             case asyncpg.PostgresError() if isinstance(error, _UNIT):
                 return BadInput(f"an event cannot be stored: {_line(error)}")
             case ValueError() | TypeError() | OverflowError() | LookupError():
@@ -146,7 +150,12 @@ class Address:
 
 def is_the_units_own(error: Exception) -> bool:
     """Whether the error is about a unit rather than about the store that met it."""
-    return not isinstance(error, DRIVER_ERRORS) or isinstance(error, _UNIT)
+    return not isinstance(error, DRIVER_ERRORS) or isinstance(error, _UNIT) or is_exhausted(error)
+
+
+def is_exhausted(error: Exception) -> bool:
+    """Whether folding was refused because a budget does not cover it."""
+    return isinstance(error, asyncpg.PostgresError) and error.sqlstate == EXHAUSTED
 
 
 def is_lost(error: Exception, db: asyncpg.Connection) -> bool:

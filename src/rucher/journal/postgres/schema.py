@@ -11,7 +11,7 @@ from pathlib import Path
 
 import asyncpg
 
-from rucher.journal.postgres.folds import fold
+from rucher.journal.postgres.folds import fold, function, function_body
 from rucher.journal.postgres.link import Address
 from rucher.journal.rows import Row
 from rucher.journal.segments import read_segment
@@ -83,10 +83,16 @@ async def demand_schema(db: asyncpg.Connection, address: Address) -> None:
 
 
 async def make_views(db: asyncpg.Connection, archive: Path | None) -> None:
-    """Make and fold the views anew when their definition is another than the one they were made by."""
+    """Make and fold the views anew when their definition is another than the one they were made by.
+
+    The function that folds is made anew when it is another: whoever commits next, in any process, folds by it.
+    """
     statements, mark = view_tables()
     async with db.transaction():
         await db.execute(_LOCK)
+        if await db.fetchval(_FUNCTION_BODY) != function_body():
+            await db.execute(_HOLD_COMMITS)
+            await db.execute(function())
         if await db.fetchval("SELECT value FROM meta WHERE key = 'views'") == mark:
             return
         await db.execute(_HOLD_COMMITS)
@@ -183,4 +189,5 @@ async def _note(db: asyncpg.Connection, key: str, value: str) -> None:
 
 _PARTITIONS = """SELECT inhrelid::regclass::text FROM pg_inherits
 WHERE inhparent = 'events'::regclass AND inhrelid::regclass::text ~ '^events_[0-9]{4}_[0-9]{2}$' ORDER BY 1"""
+_FUNCTION_BODY = "SELECT prosrc FROM pg_proc WHERE oid = to_regprocedure('rucher_fold(bigint, jsonb)')"
 _HOLD_COMMITS = "SELECT seq FROM journal_head FOR UPDATE"

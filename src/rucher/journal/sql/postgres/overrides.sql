@@ -24,6 +24,13 @@ SELECT free.run_id, :worker, :at FROM (
     FOR UPDATE SKIP LOCKED) AS free
 ON CONFLICT (run_id) DO NOTHING RETURNING run_id;
 
+-- An array, as the planner of a database that was never analyzed would rather read all events than look for those of some runs.
+-- name: event.of_trace
+SELECT * FROM events WHERE trace_id = ? AND run_id IS NULL
+UNION ALL
+SELECT * FROM events WHERE run_no = ANY (ARRAY(SELECT seq FROM runs WHERE trace_id = ?))
+ORDER BY seq;
+
 -- name: session.exchanges
 SELECT runs.run_id, body_text(asked.body, 'text') AS request, body_text(answered.body, 'text') AS answer
 FROM runs
