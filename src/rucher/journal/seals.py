@@ -24,7 +24,7 @@ from rucher.journal.segments import read_segment, seals_of, sha256_of
 from rucher.journal.store import JournalStore, StoreReader
 from rucher.journal.units import Archive, Seal
 from rucher.protocol.backoff import surely
-from rucher.protocol.errors import Corrupt, Retryable
+from rucher.protocol.errors import BadInput, Corrupt, Retryable
 from rucher.protocol.ports import Clock
 
 SEAL_EVERY_S = 5.0
@@ -79,7 +79,12 @@ class Sealer:
     async def seal(self) -> int:
         """Seal everything committed so far; returns the last sealed seq. Raises Retryable when that cannot be written."""
         while seal := await self._next_seal():
-            await self._store.add_seal(seal)
+            try:
+                await self._store.add_seal(seal)
+            except BadInput:
+                # One that was cancelled on its way may have landed since: then there is nothing to do for it.
+                if (await _last_seal(self._store))[0] < seal.last_seq:
+                    raise
         last_seq, digest = await _last_seal(self._store)
         await asyncio.to_thread(_write_head, self._head, last_seq, digest)
         return last_seq

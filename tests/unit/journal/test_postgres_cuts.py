@@ -105,12 +105,14 @@ def test_a_batch_of_a_former_epoch_changes_nothing_when_it_arrives_at_last() -> 
         await store.commit(Rows([row_of(said("a"))]))
         db = await asyncpg.connect(url)
         number, epoch, nonce = await db.fetchrow("SELECT writer, epoch, nonce FROM journal_writers")
-        sent = [number, epoch, nonce + 1, 1, *inserts.values([row_of(said("b"))], 1, SystemClock().now())]
+        late = [row_of(said("b"))]
+        shape = inserts.shape_for(late)
+        sent = [number, epoch, nonce + 1, 1, None, *inserts.values(late, shape, SystemClock().now())]
         await db.execute("UPDATE journal_writers SET epoch = epoch + 1")
-        assert await db.fetchrow(inserts.statement(1), *sent) is None
+        assert await db.fetchrow(inserts.statement(shape), *sent) is None
         assert len(await stored(store)) == await db.fetchval("SELECT seq FROM journal_head") == 1
         sent[1] = epoch + 1
-        assert await db.fetchrow(inserts.statement(1), *sent) == (1, 2)
+        assert await db.fetchrow(inserts.statement(shape), *sent) == (1, 2, None)
         await db.close()
         await store.close()
 

@@ -52,7 +52,7 @@ def folds_of(rows: Sequence[Row]) -> str | None:
 
 
 async def fold(db: asyncpg.Connection, rows: Sequence[Row]) -> None:
-    """Change the views as these numbered events say, in order; raises an error of EXHAUSTED when a budget does not cover one."""
+    """Change the views as these numbered events say, in order; fails with EXHAUSTED when a budget does not cover one."""
     if folds := folds_of(rows):
         await db.execute("SELECT rucher_fold(0, $1)", folds)
 

@@ -123,10 +123,8 @@ class Address:
         match error:
             case RucherError():
                 pass
-            case _ if is_exhausted(error):
-                return Exhausted("the budget does not cover it; nothing was done")
-            case asyncpg.PostgresError() if isinstance(error, _UNIT):
-                return BadInput(f"an event cannot be stored: {_line(error)}")
+            case asyncpg.PostgresError() if _is_refused(error):
+                return _refusal(error)
             case ValueError() | TypeError() | OverflowError() | LookupError():
                 return BadInput(f"an event cannot be stored: {error!r}")
             case asyncpg.InsufficientPrivilegeError():
@@ -150,17 +148,23 @@ class Address:
 
 def is_the_units_own(error: Exception) -> bool:
     """Whether the error is about a unit rather than about the store that met it."""
-    return not isinstance(error, DRIVER_ERRORS) or isinstance(error, _UNIT) or is_exhausted(error)
-
-
-def is_exhausted(error: Exception) -> bool:
-    """Whether folding was refused because a budget does not cover it."""
-    return isinstance(error, asyncpg.PostgresError) and error.sqlstate == EXHAUSTED
+    return not isinstance(error, DRIVER_ERRORS) or _is_refused(error)
 
 
 def is_lost(error: Exception, db: asyncpg.Connection) -> bool:
     """Whether the connection went, or is of no more use: then nothing tells whether the last statement was carried out."""
     return db.is_closed() or isinstance(error, _LOST)
+
+
+def _is_refused(error: Exception) -> bool:
+    """Whether the server refuses what an event holds or asks for."""
+    return isinstance(error, _UNIT) or (isinstance(error, asyncpg.PostgresError) and error.sqlstate == EXHAUSTED)
+
+
+def _refusal(error: asyncpg.PostgresError) -> RucherError:
+    if error.sqlstate == EXHAUSTED:
+        return Exhausted("the budget does not cover it; nothing was done")
+    return BadInput(f"an event cannot be stored: {_line(error)}")
 
 
 def _not_a_url(address: Address) -> BadInput:

@@ -24,11 +24,11 @@ SELECT free.run_id, :worker, :at FROM (
     FOR UPDATE SKIP LOCKED) AS free
 ON CONFLICT (run_id) DO NOTHING RETURNING run_id;
 
--- An array, as the planner of a database that was never analyzed would rather read all events than look for those of some runs.
+-- The OFFSET keeps the planner from reading all events for those of a few runs, which it does where nothing was analyzed yet.
 -- name: event.of_trace
 SELECT * FROM events WHERE trace_id = ? AND run_id IS NULL
 UNION ALL
-SELECT * FROM events WHERE run_no = ANY (ARRAY(SELECT seq FROM runs WHERE trace_id = ?))
+SELECT own.* FROM runs CROSS JOIN LATERAL (SELECT * FROM events WHERE run_no = runs.seq OFFSET 0) AS own WHERE runs.trace_id = ?
 ORDER BY seq;
 
 -- name: session.exchanges
