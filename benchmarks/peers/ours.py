@@ -144,7 +144,7 @@ async def _steady(work: Work, kernel: Kernel) -> dict[str, Any]:
     async def do(name: str) -> None:
         spec = _spec(name)
         await kernel.create(spec)
-        run = await kernel.open(spec)
+        run = await kernel.begin(spec)
         steps = RunSteps(run)
         for step in range(1, work.steps + 1):
             await steps.perform(StepKind.TOOL_CALL, Effect.IDEMPOTENT_WRITE, {"step": step}, _nothing)

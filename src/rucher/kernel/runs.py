@@ -13,7 +13,7 @@ from rucher.journal.artifacts import Artifacts
 from rucher.journal.rows import RunWrite
 from rucher.kernel.budgets import used_by
 from rucher.kernel.pen import RunStore
-from rucher.kernel.recall import recall
+from rucher.kernel.recall import RunLog, recall
 from rucher.kernel.records import Record, record, recorded, spent
 from rucher.kernel.run import Run, Shared
 from rucher.kernel.spec import RunSpec, Versions, run_of_row
@@ -64,6 +64,16 @@ class Kernel:
             raise BadInput(f"there is no run {run_id}; see `rucher runs`")
         return run_of_row(rows[0])
 
+    async def begin(self, spec: RunSpec, versions: Versions | None = None) -> Run:
+        """Take over a run that nobody has taken yet, without reading its log; one that was taken is opened as it is."""
+        log = RunLog(next_seq=1)
+        run = Run(self._shared, spec, log)
+        try:
+            await self._take(run, versions)
+        except Fenced:
+            return await self.open(spec, versions)
+        return run
+
     async def open(self, spec: RunSpec, versions: Versions | None = None, *, to_end: bool = False) -> Run:
         """Take the run over: from here on, whoever held it before can write nothing.
 
@@ -76,14 +86,16 @@ class Kernel:
         run = Run(self._shared, spec, log, outcomes(waits) if waits else None)
         if log.finished or (run.parked and not to_end):
             return run
-        records = [record("run.acquired", {"run": spec.run_id, "worker": self.worker})]
-        records += self._decided(run)
-        if versions and not to_end:
+        await self._take(run, None if to_end else versions)
+        return run
+
+    async def _take(self, run: Run, versions: Versions | None) -> None:
+        records = [record("run.acquired", {"run": run.spec.run_id, "worker": self.worker}), *self._decided(run)]
+        if versions:
             records += self._migrated(run, versions)
         await run.pen.take(*records)
-        if versions and not to_end and not versions.continues(run.spec.versions):
+        if versions and not versions.continues(run.spec.versions):
             run.unfit = _what_differs(run.spec.versions, versions)
-        return run
 
     def _decided(self, run: Run) -> list[Record]:
         """What the owner said about the step that the run could not be sure of."""

@@ -66,6 +66,8 @@ class _Job:
     task: "asyncio.Task[None] | None" = None
     run: Run | None = None
     wish: str = ""
+    fresh: bool = False
+    """Whether nobody has ever taken it, as far as the view knows."""
 
 
 class Worker:
@@ -127,7 +129,7 @@ class Worker:
         mine = {row["run_id"] for row in taken}
         for row in (*ending, *waiting):
             if row["run_id"] in mine and row["run_id"] not in self._jobs:
-                job = self._jobs[row["run_id"]] = _Job(run_of_row(row), wish=row["wish"])
+                job = self._jobs[row["run_id"]] = _Job(run_of_row(row), wish=row["wish"], fresh=not row["worker"])
                 job.task = tasks.create_task(self._work(job), name=f"run {row['run_id']}")
 
     async def _hear_wishes(self) -> None:
@@ -169,7 +171,12 @@ class Worker:
     async def _once(self, job: _Job) -> None:
         job.run = None
         ending = job.wish == "cancel"
-        run = await self._kernel.open(job.spec, self._body.versions(job.spec), to_end=ending)
+        versions = self._body.versions(job.spec)
+        if job.fresh and not ending:
+            run = await self._kernel.begin(job.spec, versions)
+        else:
+            run = await self._kernel.open(job.spec, versions, to_end=ending)
+        job.fresh = False
         if run.finished or (run.parked and not ending):
             return
         run.wish = job.wish if job.wish == "pause" else ""
