@@ -38,6 +38,8 @@ RESUMING = {"sqlite": ("dbos", "langgraph"), "postgres": ("dbos",)}
 PACKAGES = (
     "absurd-sdk", "absurdctl", "asyncpg", "dbos", "langgraph", "langgraph-checkpoint-sqlite", "psycopg", "sqlalchemy",
 )  # fmt: skip
+OURS = {"ours": "", "ours_intended": "_intended"}
+"""Our programs, and what the names of their ratios have more."""
 CONCURRENCIES = (1, 16)
 STEPS = 20
 HELD_RUNS = 200
@@ -219,9 +221,9 @@ def _measure_all(bench: Bench, asked: argparse.Namespace) -> Figures:
 
 
 def _throughput(bench: Bench, store: str, concurrency: int) -> dict[str, list[Figures]]:
-    """Each program's figures, in the order of the rounds; ours has its turn right after the first peer of a round."""
+    """Each program's figures, in the order of the rounds; ours have their turn right after the first peer of a round."""
     first, *others = PEERS[store]
-    order = (first, "ours", *others)
+    order = (first, *OURS, *others)
     runs = {peer: bench.runs_for(peer, store, concurrency) for peer in order}
     figures: dict[str, list[Figures]] = {peer: [] for peer in order}
     for _ in range(bench.rounds):
@@ -239,7 +241,7 @@ def _recovery(bench: Bench, store: str) -> dict[str, list[Figures]]:
 
 
 def _command(peer: str, store: str, place: tuple[Path, str]) -> list[str]:
-    python = sys.executable if peer == "ours" else str(PEERS_PYTHON)
+    python = sys.executable if peer in OURS else str(PEERS_PYTHON)
     folder, url = place
     return [python, "-m", f"benchmarks.peers.{peer}", "--store", store, "--folder", str(folder), "--url", url]
 
@@ -267,10 +269,10 @@ def _ratios(
     """Median, least and most of the rounds' ratios; above 1, ours is the better one."""
     found = {}
     for name, turns in figures.items():
-        for peer, theirs in turns.items():
-            if peer != "ours":
-                pairs = zip(theirs, turns["ours"], strict=True)
-                found[f"{name}_vs_{peer}"] = [ours["steps_per_s"] / each["steps_per_s"] for each, ours in pairs]
+        for program, more in OURS.items():
+            for peer in turns.keys() - OURS.keys():
+                pairs = zip(turns[peer], turns[program], strict=True)
+                found[f"{name}{more}_vs_{peer}"] = [ours["steps_per_s"] / each["steps_per_s"] for each, ours in pairs]
     for store, turns in recovery.items():
         for peer, theirs in turns.items():
             if peer != "ours":

@@ -1,8 +1,8 @@
 """Our kernel, in the project's own environment: each run opened, its steps performed and recorded, and ended.
 
-Each step is an idempotent write, which is what the peers' steps are: done again if it was interrupted. Unlike theirs, its
-intention is committed as well before it is acted on. Runs that were killed are found, claimed and worked on by a `Worker`, as
-in a daemon.
+A step is kept as the peers keep theirs: its result is committed before the run goes on, and it is done again if it was
+interrupted (our effect `read`). `ours_intended` commits each step's intention as well, before it is acted on, as we do for
+whatever writes. Runs that were killed are found, claimed and worked on by a `Worker`, as in a daemon.
 """
 
 import asyncio
@@ -83,11 +83,11 @@ class Body:
             await self._more.wait()
 
 
-async def main(work: Work) -> dict[str, Any]:
-    """Measure, or hold, or resume."""
+async def main(work: Work, effect: Effect = Effect.READ) -> dict[str, Any]:
+    """Measure steps of this effect, or hold, or resume."""
     async with _kernel(work) as (store, kernel):
         if work.phase == "steady":
-            return await _steady(work, kernel)
+            return await _steady(work, kernel, effect)
         acts = Acts(work)
         body, marks = Body(work, acts), Marks(work.folder / "workers")
         with marks.hold(kernel.worker):
@@ -140,14 +140,14 @@ async def _create(work: Work, kernel: Kernel, prefix: str) -> None:
     await at_once(work.runs, (kernel.create(_spec(f"{prefix}{number}")) for number in range(work.runs)))
 
 
-async def _steady(work: Work, kernel: Kernel) -> dict[str, Any]:
+async def _steady(work: Work, kernel: Kernel, effect: Effect) -> dict[str, Any]:
     async def do(name: str) -> None:
         spec = _spec(name)
         await kernel.create(spec)
         run = await kernel.begin(spec)
         steps = RunSteps(run)
         for step in range(1, work.steps + 1):
-            await steps.perform(StepKind.TOOL_CALL, Effect.IDEMPOTENT_WRITE, {"step": step}, _nothing)
+            await steps.perform(StepKind.TOOL_CALL, effect, {"step": step}, _nothing)
         await run.finish("done", "")
 
     warm = work.concurrency

@@ -37,6 +37,8 @@ class Bell:
         self._rung = asyncio.Event()
         self._db: asyncpg.Connection | None = None
         self._channel = ""
+        self._alone = False
+        """Whether nobody else listened a moment ago; whoever begins to listen rings once, so that it is heard of."""
         self._using = asyncio.Lock()
 
     def ring(self) -> None:
@@ -48,7 +50,9 @@ class Bell:
         while True:
             await self._rung.wait()
             self._rung.clear()
-            await self._ask("SELECT pg_notify($1, $2)", self._channel, self._name)
+            if self._alone:
+                continue
+            await self._ask(_RING, self._channel, self._name)
             await self._clock.sleep(APART_S)
 
     async def run_looking(self) -> None:
@@ -62,9 +66,10 @@ class Bell:
                 except (Retryable, BadInput):  # the writer and the readers tell whoever asks something of the database
                     await self._clock.sleep(next(pauses))
                     continue
-            revision = await self._ask("SELECT revision FROM journal_head")
-            if revision is not None:
-                self._look(revision)
+            found = await self._ask(_LOOK)
+            if found is not None:
+                self._alone = not found["listening"]
+                self._look(found["revision"])
             await self._clock.sleep(POLL_S)
 
     def _look(self, revision: int) -> None:
@@ -79,6 +84,7 @@ class Bell:
             try:
                 self._channel = "rucher_" + await self._db.fetchval("SELECT current_schema()", timeout=ANSWER_S)
                 await self._db.add_listener(self._channel, self._on_ring)
+                await self._db.fetchrow(_RING, self._channel, self._name, timeout=ANSWER_S)
             except DRIVER_ERRORS as error:
                 self._db.terminate()
                 raise self._address.away(error) from error
@@ -89,16 +95,24 @@ class Bell:
             if self._db is None or self._db.is_closed():
                 return None
             try:
-                return await self._db.fetchval(sql, *parameters, timeout=ANSWER_S)
+                return await self._db.fetchrow(sql, *parameters, timeout=ANSWER_S)
             except DRIVER_ERRORS:
                 self._db.terminate()
                 return None
 
     def _on_ring(self, _db: object, _pid: int, _channel: str, payload: object) -> None:
         if payload != self._name:
+            self._alone = False
             self._heard()
 
     def close(self) -> None:
         """Let go of the connection; the tasks must have ended."""
         if self._db is not None:
             self._db.terminate()
+
+
+_RING = "SELECT pg_notify($1, $2)"
+_LOOK = """SELECT revision, EXISTS (
+    SELECT 1 FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = 'rucher bell' AND pid <> pg_backend_pid()
+) AS listening FROM journal_head"""
