@@ -67,7 +67,7 @@ def _inserts(shape: Shape) -> str:
     SELECT before + n AS seq, {plain}, CASE WHEN run_no < 0 THEN before - run_no ELSE run_no END AS run_no
     FROM head, {_source(shape.size)} WHERE n <= $4
 ){_NAMES if shape.named else ""}, places AS (
-    INSERT INTO run_places (run_no, run_seq, fence) SELECT run_no, run_seq, fence FROM fresh WHERE run_id IS NOT NULL
+    INSERT INTO run_places (run_no, run_seq, fence, seq) SELECT run_no, run_seq, fence, seq FROM fresh WHERE run_id IS NOT NULL
 ), kept AS (
     INSERT INTO events ({", ".join(COLUMNS)}) SELECT {columns} FROM fresh
 )"""  # noqa: S608 - as above

@@ -38,8 +38,8 @@ async def _events(db: asyncpg.Connection, rows: Sequence[Sequence[Any]]) -> None
     """The events, and what must be unique over all partitions."""
     of_runs = [row for row in rows if row[RUN_ID] is not None]
     ids = [(row[ID], row[SEQ]) for row in rows if row[RUN_ID] is None or row[RUN_SEQ] == 0]
-    places = [(row[RUN_NO], row[RUN_SEQ], row[FENCE]) for row in of_runs]
+    places = [(row[RUN_NO], row[RUN_SEQ], row[FENCE], row[SEQ]) for row in of_runs]
     await db.copy_records_to_table("events", records=rows, columns=COLUMNS)
     await db.copy_records_to_table("event_ids", records=ids, columns=("id", "seq"))
-    await db.copy_records_to_table("run_places", records=places, columns=("run_no", "run_seq", "fence"))
+    await db.copy_records_to_table("run_places", records=places, columns=("run_no", "run_seq", "fence", "seq"))
     await db.executemany(_NUMBER, sorted({(row[RUN_ID], row[RUN_NO]) for row in of_runs}))

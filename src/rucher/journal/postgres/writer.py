@@ -194,5 +194,5 @@ _RAISE_EPOCH = """UPDATE journal_writers SET epoch = epoch + 1 WHERE writer = $1
 RETURNING epoch, nonce, (SELECT seq FROM journal_head) AS head"""
 _END_FORMER = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE pid = $1 AND application_name = $2 AND state LIKE 'idle in transaction%'"""
-_SEQ_AT = """SELECT events.seq FROM events JOIN run_numbers USING (run_no)
-WHERE run_numbers.run_id = $1 AND events.run_seq = $2"""
+_SEQ_AT = """SELECT seq FROM run_places JOIN run_numbers USING (run_no)
+WHERE run_numbers.run_id = $1 AND run_places.run_seq = $2"""

@@ -28,8 +28,27 @@ ON CONFLICT (run_id) DO NOTHING RETURNING run_id;
 -- name: event.of_trace
 SELECT * FROM events WHERE trace_id = ? AND run_id IS NULL
 UNION ALL
-SELECT own.* FROM runs CROSS JOIN LATERAL (SELECT * FROM events WHERE run_no = runs.seq OFFSET 0) AS own WHERE runs.trace_id = ?
+SELECT own.* FROM runs JOIN run_places AS place ON place.run_no = runs.seq
+CROSS JOIN LATERAL (SELECT * FROM events WHERE events.seq = place.seq OFFSET 0) AS own WHERE runs.trace_id = ?
 ORDER BY seq;
+
+-- name: event.of_run
+SELECT own.* FROM run_places AS place CROSS JOIN LATERAL (SELECT * FROM events WHERE events.seq = place.seq OFFSET 0) AS own
+WHERE place.run_no = (SELECT seq FROM runs WHERE run_id = ?) ORDER BY place.run_seq;
+
+-- name: runs.before
+SELECT runs.*, (
+    SELECT count(*) FROM run_places AS place
+    CROSS JOIN LATERAL (SELECT type FROM events WHERE events.seq = place.seq OFFSET 0) AS own
+    WHERE place.run_no = runs.seq AND own.type = 'step.recorded') AS steps
+FROM runs WHERE seq < ? AND state LIKE ? AND wish LIKE ? AND session_id LIKE ? ORDER BY seq DESC LIMIT ?;
+
+-- name: run.starting
+SELECT runs.*, (
+    SELECT count(*) FROM run_places AS place
+    CROSS JOIN LATERAL (SELECT type FROM events WHERE events.seq = place.seq OFFSET 0) AS own
+    WHERE place.run_no = runs.seq AND own.type = 'step.recorded') AS steps
+FROM runs WHERE run_id >= ? AND run_id < ? LIMIT 2;
 
 -- name: session.exchanges
 SELECT runs.run_id, body_text(asked.body, 'text') AS request, body_text(answered.body, 'text') AS answer
