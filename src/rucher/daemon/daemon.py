@@ -8,8 +8,8 @@ instance, over the PostgreSQL store that they share.
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
 import structlog
@@ -49,7 +49,7 @@ from rucher.surfaces.delivery import Delivery
 from rucher.surfaces.ingress import IncomingMessage, Ingress
 
 PRIVATE = 0o077
-"""The umask of a daemon: what it writes is for its owner only, unless it says otherwise."""
+"""The umask of a daemon."""
 
 Announce = Callable[[str], None]
 Works = list[Coroutine[Any, Any, None]]
@@ -67,7 +67,7 @@ def run_daemon(instance: Instance, announce: Announce, on_progress: Progress) ->
     Blocks; an embedded model's weights are fetched before anything else is touched, and Ctrl-C ends that too.
     """
     settings = _begin(instance, on_progress)
-    with sole_daemon(instance.lock) as hold:
+    with _private_files(), sole_daemon(instance.lock) as hold:
         try:
             uvloop.run(
                 _until_stopped(lambda stack, stop: _whole(_place(instance, settings), stack, hold, stop, announce))
@@ -89,16 +89,26 @@ def run_worker(instance: Instance, announce: Announce, on_progress: Progress) ->
             f"set store.url in {instance.config}, and see `rucher store copy --help`"
         )
     settings = _begin(instance, on_progress)
-    uvloop.run(_until_stopped(lambda stack, stop: _worker(_place(instance, settings), stack, stop, announce)))
+    with _private_files():
+        uvloop.run(_until_stopped(lambda stack, stop: _worker(_place(instance, settings), stack, stop, announce)))
     announce("stopped; its runs go on elsewhere or at the next start")
 
 
 def _begin(instance: Instance, on_progress: Progress) -> Settings:
     settings = load_settings(instance)
     fetch_weights(settings.model, on_progress)
-    os.umask(PRIVATE)
     allow_many_files()
     return settings
+
+
+@contextmanager
+def _private_files() -> Iterator[None]:
+    """What is made within is for its owner only, unless it says otherwise."""
+    before = os.umask(PRIVATE)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def _place(instance: Instance, settings: Settings) -> Place:

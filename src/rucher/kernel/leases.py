@@ -106,13 +106,13 @@ class Leases:
         return freed
 
     async def leave(self) -> None:
-        """Give back everything at the end; again when a renewal that was on its way came between."""
-        while mine := [row for row in await self._store.rows("workers.all") if row["worker"] == self.worker]:
-            await self._bury(mine[0], quietly=True)
+        """Give back everything at the end. What this worker said before, and nobody waits for any more, is obeyed first."""
+        await self._store.command("worker.end", {"worker": self.worker})
+        await self._store.command("claims.orphaned", {})
 
-    async def _bury(self, row: Mapping[str, Any], *, quietly: bool = False) -> None:
+    async def _bury(self, row: Mapping[str, Any]) -> None:
         dead = {"worker": row["worker"], "beats": row["beats"]}
         runs = await self._store.command("worker.let_go", dead)
         gone = await self._store.command("worker.leave", dead)
-        if gone and not quietly:
+        if gone:
             self.notice("a worker is gone", {"worker": row["worker"], "host": row["host"], "runs": len(runs)})

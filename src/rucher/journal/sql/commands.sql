@@ -13,6 +13,9 @@ DELETE FROM claims WHERE worker IN (SELECT worker FROM workers WHERE worker = :w
 -- name: worker.leave
 DELETE FROM workers WHERE worker = :worker AND beats = :beats RETURNING worker;
 
+-- name: worker.end
+DELETE FROM workers WHERE worker = :worker RETURNING worker;
+
 -- name: claims.orphaned
 DELETE FROM claims WHERE worker NOT IN (SELECT worker FROM workers) RETURNING run_id;
 
