@@ -13,6 +13,8 @@ from rucher.protocol.errors import BadInput, Corrupt, Retryable, RucherError
 WAL_BYTES = 8 << 20
 """The write-ahead log is grown to this once, so that commits do not each pay for a longer file."""
 SQLITE_VERSION = sqlite3.sqlite_version
+WRITING_KIB, READING_KIB = 20_000, 2_000
+"""Pages that a connection keeps in memory: the writer comes back to the ends of its indexes, a reader seldom comes back."""
 OLDEST_SQLITE = (3, 38, 0)
 """The first with the operators and clauses that the statements use."""
 
@@ -43,7 +45,7 @@ def open_database(path: Path, mode: str, connecting: Connect = connect) -> sqlit
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
             db.execute("PRAGMA wal_autocheckpoint = 1500")
-        db.execute("PRAGMA cache_size = -32000")
+        db.execute(f"PRAGMA cache_size = -{READING_KIB if mode == 'ro' else WRITING_KIB}")
         db.execute("PRAGMA user_version").fetchone()
     except sqlite3.Error as error:
         if db is not None:
