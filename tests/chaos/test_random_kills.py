@@ -25,7 +25,7 @@ def work_survives(folder: Path, new_store: NewStore, *, workers: int, runs: int,
             team.kill(processes[victim])
             processes[victim] = team.start(f"w{victim}")
         team.finish(*processes)
-        assert team.deaths > kills // 2, "most kills met a worker at work"
+        assert team.deaths > kills // 4, "many kills met a worker at work"
         team.demand_whole()
 
 
@@ -39,7 +39,7 @@ def test_work_in_flight_survives_kills(tmp_path: Path, new_store: NewStore, work
 @pytest.mark.parametrize(("new_store", "workers"), STORES)
 @pytest.mark.parametrize("seed", [2, 3])
 def test_much_work_survives_many_kills(tmp_path: Path, new_store: NewStore, workers: int, seed: int) -> None:
-    work_survives(tmp_path, new_store, workers=workers, runs=250, kills=40, seed=seed)
+    work_survives(tmp_path, new_store, workers=workers, runs=500, kills=40, seed=seed)
 
 
 @pytest.mark.parametrize(("new_store", "workers"), STORES)
