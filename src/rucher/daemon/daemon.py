@@ -66,7 +66,8 @@ def run_daemon(instance: Instance, announce: Announce, on_progress: Progress) ->
 
     Blocks; an embedded model's weights are fetched before anything else is touched, and Ctrl-C ends that too.
     """
-    settings = _begin(instance, on_progress)
+    settings = load_settings(instance)
+    _begin(settings, on_progress)
     with _private_files(), sole_daemon(instance.lock) as hold:
         try:
             uvloop.run(
@@ -88,17 +89,15 @@ def run_worker(instance: Instance, announce: Announce, on_progress: Progress) ->
             "workers share a PostgreSQL store; this instance keeps its journal in a file, which `rucher up` works on alone: "
             f"set store.url in {instance.config}, and see `rucher store copy --help`"
         )
-    settings = _begin(instance, on_progress)
+    _begin(settings, on_progress)
     with _private_files():
         uvloop.run(_until_stopped(lambda stack, stop: _worker(_place(instance, settings), stack, stop, announce)))
     announce("stopped; its runs go on elsewhere or at the next start")
 
 
-def _begin(instance: Instance, on_progress: Progress) -> Settings:
-    settings = load_settings(instance)
+def _begin(settings: Settings, on_progress: Progress) -> None:
     fetch_weights(settings.model, on_progress)
     allow_many_files()
-    return settings
 
 
 @contextmanager

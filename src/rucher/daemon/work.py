@@ -8,6 +8,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import structlog
@@ -168,6 +169,7 @@ class Work:
         )  # fmt: skip
 
 
+@cache
 def versions_of(agent: AgentFile) -> Versions:
     """What a run of this agent is begun with: hashes of its persona and of the tools that it is offered."""
     tools = [[spec.name, spec.description, spec.parameters, spec.effect.value] for spec in offered(agent)]

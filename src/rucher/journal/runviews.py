@@ -11,7 +11,10 @@ from typing import Any
 from rucher.protocol.events import Event
 
 Change = tuple[str, Mapping[str, Any]]
-_MEASURED = ("nanodollars", "tokens", "turns", "tool_calls", "wall_us")
+"""The name of a statement in views.sql and its parameters."""
+
+MEASURES = ("nanodollars", "tokens", "turns", "tool_calls", "wall_us")
+"""What budgets are kept in: 1e-9 dollars, tokens in and out, model calls, tool calls, and microseconds of work."""
 
 
 def child_topic(run_id: str) -> str:
@@ -31,7 +34,7 @@ def _created(event: Event) -> Iterator[Change]:
         "tools_hash": body.get("tools_hash", ""), "at": event.recorded_at,
     }  # fmt: skip
     for account, ceilings in body.get("budget", {}).items():
-        for measure in _MEASURED:
+        for measure in MEASURES:
             yield "budget.opened", {"account": account, "measure": measure, "ceiling": ceilings.get(measure)}
 
 
@@ -136,7 +139,7 @@ def _spent(event: Event) -> Iterator[Change]:
         "nanodollars": used.get("nanodollars", 0), "unpriced": used.get("unpriced", 0), "at": event.recorded_at,
     }  # fmt: skip
     for account in body.get("accounts", ()):
-        for measure in _MEASURED:
+        for measure in MEASURES:
             amount, freed = used.get(measure, 0), released.get(measure, 0)
             if amount or freed:
                 yield "budget.settle", {"account": account, "measure": measure, "amount": amount, "released": freed}

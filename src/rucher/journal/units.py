@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rucher.journal.rows import Row
+from rucher.journal.views import folds
 
 
 @dataclass(slots=True)
@@ -60,6 +61,22 @@ Earlier = Mapping[int, Row]
 """Of a unit's rows, those that were there before, by their place in the unit, as they are stored."""
 Answer = Sequence[Mapping[str, Any]]
 """The rows that a command's statements returned, one after the other."""
+
+
+def news(units: Sequence[Unit], outcomes: Sequence[Earlier | Answer | Exception]) -> tuple[list[Row], bool]:
+    """Of a batch, the rows that it made, in order; and whether they change a view, or a command was obeyed."""
+    done = [
+        (unit, outcome) for unit, outcome in zip(units, outcomes, strict=True) if not isinstance(outcome, Exception)
+    ]
+    rows = [
+        row
+        for unit, earlier in done
+        if isinstance(unit, Rows)
+        for at, row in enumerate(unit.rows)
+        if not earlier or at not in earlier
+    ]
+    obeyed = any(isinstance(unit, Command) for unit, _ in done)
+    return rows, obeyed or (any(isinstance(unit, Rows) and unit.folds for unit, _ in done) and folds(rows))
 
 
 class Listener(Protocol):

@@ -5,14 +5,10 @@ give the same views. Runs' views are in `runviews.py`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 from rucher.journal.rows import SOURCE, TYPE, Row, event_of
-from rucher.journal.runviews import RUN_FOLDS
+from rucher.journal.runviews import RUN_FOLDS, Change
 from rucher.protocol.events import CONTROL_PLANE, Event
-
-Change = tuple[str, Mapping[str, Any]]
-"""The name of a statement in views.sql and its parameters."""
 
 MUST_CHANGE = frozenset({"budget.reserve"})
 """Statements that refuse their unit with Exhausted when they change nothing: what they ask for is not there."""

@@ -7,7 +7,7 @@ of its intention; when it is recorded, what it used is settled and the rest set 
 from collections.abc import Mapping
 from typing import Any
 
-from rucher.kernel.spec import MEASURES
+from rucher.journal.runviews import MEASURES
 
 _COUNTED = {"model_call": "turns", "tool_call": "tool_calls"}
 

@@ -6,6 +6,7 @@ next step. Nothing here touches a run's own log but `fork`, which begins a new o
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -104,10 +105,8 @@ class Orders:
         fork, new, records = _fork(old, await self._log(old), step, key)
         now = self._clock.now()
         steered = [self._event(new, "run.steered", f"{new.run_id}:{key}", {"text": text})] if text else []
-        try:
+        with suppress(Fenced):  # given a second time, the order is one order
             await self._store.write(RunWrite(new.head, 0, 0, now, records, steered))
-        except Fenced:
-            return fork
         return fork
 
     async def _log(self, spec: RunSpec) -> Sequence[Event]:

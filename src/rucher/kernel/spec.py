@@ -11,9 +11,6 @@ from rucher.protocol.ids import derived
 ENGINE_VERSION = 2
 """Raised by hand when recorded steps can no longer be replayed by this code; never derived from the source."""
 
-MEASURES = ("nanodollars", "tokens", "turns", "tool_calls", "wall_us")
-"""What budgets are kept in: 1e-9 dollars, tokens in and out, model calls, tool calls, and microseconds of work."""
-
 TERMINAL = frozenset({"done", "partial", "blocked", "failed", "cancelled", "budget_exhausted"})
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from rucher.journal.postgres import schema
-from rucher.journal.postgres.batch import Outcome, is_folded
+from rucher.journal.postgres.batch import Outcome
 from rucher.journal.postgres.bell import Bell
 from rucher.journal.postgres.link import Address
 from rucher.journal.postgres.loading import load
@@ -16,7 +16,7 @@ from rucher.journal.postgres.queue import Queue
 from rucher.journal.postgres.readers import PostgresReaders
 from rucher.journal.postgres.sole import Sole
 from rucher.journal.postgres.writer import PostgresWriter
-from rucher.journal.units import Archive, Command, Listener, Rows, Unit
+from rucher.journal.units import Archive, Listener, Unit, news
 from rucher.protocol.errors import BadInput
 from rucher.protocol.ports import Clock
 
@@ -168,18 +168,11 @@ class PostgresWriting(PostgresAdapter):
             self._listener.rung()
 
     def _committed(self, units: Sequence[Unit], outcomes: Sequence[Outcome | Exception]) -> None:
-        rows = []
-        obeyed = False
-        for unit, outcome in zip(units, outcomes, strict=True):
-            if isinstance(outcome, Exception):
-                continue
-            obeyed = obeyed or isinstance(unit, Command)
-            if isinstance(unit, Rows):
-                rows += unit.rows if not outcome else [row for at, row in enumerate(unit.rows) if at not in outcome]
+        rows, folded = news(units, outcomes)
         if not all(isinstance(outcome, Exception) for outcome in outcomes):
             self._bell.ring()
-        if self._listener is not None and (rows or obeyed):
-            self._listener.committed(rows, folded=obeyed or any(map(is_folded, rows)))
+        if self._listener is not None and (rows or folded):
+            self._listener.committed(rows, folded=folded)
         if self._writer.others:
             self._writer.others = False
             self._heard()

@@ -23,11 +23,9 @@ from rucher.journal.postgres.inserts import (
     values,
 )
 from rucher.journal.postgres.link import ANSWER_S, Address, is_lost, is_the_units_own
-from rucher.journal.rows import ID, RUN_ID, SOURCE, TYPE, Row
+from rucher.journal.rows import ID, RUN_ID, Row
 from rucher.journal.units import Answer, Archive, Command, Earlier, Rows, Seal, Unit
-from rucher.journal.views import FOLDS
 from rucher.protocol.errors import BadInput, Corrupt
-from rucher.protocol.events import CONTROL_PLANE
 
 Outcome = Earlier | Answer
 
@@ -191,11 +189,6 @@ class Batch:
         if await do("archive.events") != unit.last_seq - unit.first_seq + 1:
             raise Corrupt(f"the journal does not hold the events of {unit.file}; see `rucher journal verify`")
         await do("archive.seals")
-
-
-def is_folded(row: Row) -> bool:
-    """Whether the event of this row changes a view."""
-    return row[TYPE] in FOLDS and row[SOURCE] == CONTROL_PLANE
 
 
 _BY_IDS = "SELECT * FROM events WHERE id = ANY($1) AND (run_id IS NULL OR run_seq = 0)"

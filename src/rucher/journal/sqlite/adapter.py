@@ -9,7 +9,7 @@ from rucher.journal.committer import Committer
 from rucher.journal.sqlite.files import Connect, connect
 from rucher.journal.sqlite.reader import SqliteReaders
 from rucher.journal.sqlite.writer import Outcome, SqliteWriter
-from rucher.journal.units import Command, Listener, Rows, Unit
+from rucher.journal.units import Listener, Unit, news
 from rucher.protocol.errors import BadInput
 from rucher.protocol.ports import Clock
 
@@ -73,17 +73,7 @@ class SqliteStore:
     def _committed(self, units: Sequence[Unit], outcomes: Sequence[Outcome | Exception]) -> None:
         if self._listener is None:
             return
-        done = [
-            (unit, outcome) for unit, outcome in zip(units, outcomes, strict=True) if not isinstance(outcome, Exception)
-        ]
-        rows = [
-            row
-            for unit, earlier in done
-            if isinstance(unit, Rows)
-            for at, row in enumerate(unit.rows)
-            if not earlier or at not in earlier
-        ]
-        folded = any(unit.folds if isinstance(unit, Rows) else isinstance(unit, Command) for unit, _ in done)
+        rows, folded = news(units, outcomes)
         self._listener.committed(rows, folded=folded)
 
 
