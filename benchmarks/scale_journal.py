@@ -29,7 +29,7 @@ from rucher.kernel.spec import RunSpec, run_of_hop
 from rucher.protocol.clock import SystemClock, SystemEntropy
 from rucher.protocol.conversation import Effect
 from rucher.protocol.events import Draft, Trust, control_event, message
-from rucher.protocol.ids import derived
+from rucher.protocol.ids import caused, derived
 from rucher.protocol.ports import StepKind
 from tests.fakes.hive import Hive, resting
 
@@ -90,7 +90,7 @@ class Talk:
         """A run of plain steps: the result of each is written with the intention of the next."""
         trace = derived(self._name, str(number))
         spec = RunSpec(
-            run_id=derived("run", trace), tenant="local", agent="scribe", model="scripted", trace_id=trace, session=trace,
+            run_id=caused(trace, "run"), tenant="local", agent="scribe", model="scripted", trace_id=trace, session=trace,
         )  # fmt: skip
         body, hashed = asked(StepKind.TOOL_CALL, {"tool": "search"})
         await self.store.write(RunWrite(spec.head, 0, 0, CLOCK.now(), [record("run.created", spec.created())]))

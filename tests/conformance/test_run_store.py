@@ -276,6 +276,10 @@ def test_a_runs_log_is_its_own_and_its_trace_holds_it(opened: Opener) -> None:
             assert list(await store.trace(SPEC.trace_id)) == list(log)
             assert await store.event_anywhere(log[2].id) == log[2]
             assert await store.run_log("unknown") == []
+            both = await store.run_logs([other.run_id, "unknown", SPEC.run_id])
+            assert both == {other.run_id: await store.run_log(other.run_id), "unknown": [], SPEC.run_id: log}
+            assert [event.seq for event in both[other.run_id]] == [3, 6]
+            assert await store.run_logs([]) == {}
 
     asyncio.run(check())
 

@@ -91,6 +91,9 @@ class Through:
     async def run_log(self, run_id: str) -> Sequence[Any]:
         return await self._store.run_log(run_id)
 
+    async def run_logs(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Any]]:
+        return await self._store.run_logs(run_ids)
+
 
 async def _nothing(_write: RunWrite) -> None:
     pass

@@ -9,6 +9,7 @@ from typing import Any
 from rucher.kernel.fairness import Limits
 from rucher.kernel.leases import Identity, Leases
 from rucher.kernel.run import Run
+from rucher.kernel.runs import Kernel
 from rucher.kernel.spec import RunSpec, Versions
 from rucher.kernel.steps import RunSteps
 from rucher.kernel.worker import Worker, WorkerStore
@@ -96,10 +97,14 @@ def called(name: str, **told: Any) -> RunSpec:
 
 @asynccontextmanager
 async def working(
-    scene: Scene, body: Script, limits: Limits = LIMITS, store: WorkerStore | None = None
+    scene: Scene,
+    body: Script,
+    limits: Limits = LIMITS,
+    store: WorkerStore | None = None,
+    kernel: Kernel | None = None,
 ) -> AsyncIterator[tuple[Worker, Leases]]:
     """A worker at work, as long as the context lasts."""
-    kernel = scene.kernel()
+    kernel = kernel or scene.kernel()
     at = store or scene.store
     leases = Leases(at, scene.clock, Identity(kernel.worker, "host", "all"), lambda _row: False)
     worker = Worker(at, kernel, scene.clock, body, leases, limits)

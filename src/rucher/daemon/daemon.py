@@ -40,7 +40,7 @@ from rucher.kernel.timers import Timers
 from rucher.protocol.clock import SystemClock, SystemEntropy
 from rucher.protocol.errors import BadInput, RucherError
 from rucher.protocol.events import Trust, control_event
-from rucher.protocol.ids import derived, ulid
+from rucher.protocol.ids import caused, ulid
 from rucher.protocol.ports import Appended, Clock
 from rucher.router.dispatch import Destination, Dispatcher
 from rucher.router.router import Router
@@ -241,7 +241,7 @@ def _from_owner(message: MessageIn, owner: str) -> IncomingMessage:
 
 async def _record_start(store: JournalStore, tenant: str, now: int, start: str) -> None:
     started = control_event(
-        tenant=tenant, part="daemon", kind="daemon.started", key=start, trace_id=derived("trace", start),
+        tenant=tenant, part="daemon", kind="daemon.started", key=start, trace_id=caused(start, "trace"),
         occurred_at=now, body={"version": __version__},
     )  # fmt: skip
     await store.append(started)

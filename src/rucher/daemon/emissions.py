@@ -7,7 +7,8 @@ from typing import Any
 from rucher.engine.loop import Outcome
 from rucher.kernel.run import Parking
 from rucher.kernel.spec import RunSpec
-from rucher.protocol.events import Draft, Trust, event_id
+from rucher.protocol.events import Draft, Trust
+from rucher.protocol.ids import caused
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def questions(spec: RunSpec, message: Message, wait: Parking, now: int) -> list[
 
 def _emission(spec: RunSpec, message: Message, kind: str, key: str, text: str, now: int) -> Draft:
     return Draft(
-        id=event_id(spec.tenant, "agent", f"{spec.run_id}:{kind}:{key}"), tenant=spec.tenant, source="agent", type=kind,
+        id=caused(spec.run_id, kind, key), tenant=spec.tenant, source="agent", type=kind,
         principal=f"agent:{spec.agent}", trust=Trust.AGENT, trace_id=spec.trace_id, parent_id=spec.hop,
         addressed_to=f"group:{message.room}", occurred_at=now,
         body={

@@ -12,7 +12,7 @@ from rucher.kernel.runs import Kernel
 from rucher.kernel.spec import RunSpec, Versions, run_of_hop
 from rucher.protocol.errors import Permanent
 from rucher.protocol.events import DEFAULT_GROUP, Event, control_event
-from rucher.protocol.ids import derived
+from rucher.protocol.ids import caused, derived
 from rucher.protocol.ports import Clock
 from rucher.router.dispatch import Hop
 
@@ -57,7 +57,7 @@ class Sessions:
         )  # fmt: skip
         opened = control_event(
             tenant=event.tenant, part="session", kind="session.opened", key=f"{session}:{session}",
-            trace_id=derived("trace", session), occurred_at=self._clock.now(),
+            trace_id=caused(session, "trace"), occurred_at=self._clock.now(),
             body={"session": session, "agent": agent, "group": room_of(event), "thread": thread},
         )  # fmt: skip
         await self._kernel.create(spec, *(() if session in self._opened else (opened,)))

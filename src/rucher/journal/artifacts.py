@@ -9,7 +9,6 @@ import fcntl
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from itertools import islice
@@ -153,17 +152,18 @@ def durable_file(path: Path, placing: Callable[[], AbstractContextManager[None]]
     Before that nothing is seen at `path`, and an error leaves it as it was. It is given its name within `placing()`. What a
     kill leaves behind is named `new-<name>-...`. Mode 0600. Raises OSError.
     """
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{_TEMPORARY}{path.name}-")
+    temporary = path.with_name(f"{_TEMPORARY}{path.name}-{os.urandom(8).hex()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         with placing():
-            Path(temporary).replace(path)
+            temporary.replace(path)
     except BaseException:
         with suppress(OSError):  # the first error is the one to tell; what is left is swept
-            Path(temporary).unlink()
+            temporary.unlink()
         raise
     sync_folder(path.parent)
 

@@ -8,12 +8,12 @@ import hashlib
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 _HEAD = re.compile(r"^-- name: (\S+)$", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)|\?|'[^']*'")
 _TYPES = (("INTEGER", "BIGINT"), ("TEXT", 'TEXT COLLATE "C"'), (") STRICT", ")"))
-_SQL = files("rucher.journal") / "sql"
+_SQL = Path(__file__).with_name("sql")
 
 
 @cache

@@ -5,6 +5,7 @@ Opened by the daemon to write (`open_store`) and by the command line to read a s
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from rucher.journal.rows import Row, RunWrite, event_of, row_of, rows_of
+from rucher.journal.rows import RUN_ID, Row, RunWrite, event_of, row_of, rows_of
 from rucher.journal.sqlite.adapter import open_sqlite
 from rucher.journal.tail import Tail
 from rucher.journal.units import Adapter, Answer, Archive, Command, Earlier, Rows, Seal
@@ -95,6 +96,13 @@ class StoreReader:
     async def run_log(self, run_id: str) -> Sequence[Event]:
         """The events of one run, in the run's own order."""
         return await self.events("event.of_run", run_id)
+
+    async def run_logs(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Event]]:
+        """The logs of many runs, by run; of an unknown one it is empty."""
+        logs: dict[str, list[Event]] = {run_id: [] for run_id in run_ids}
+        for row in await self.stored("event.of_runs", json.dumps(run_ids)):
+            logs[row[RUN_ID]].append(event_of(row))
+        return logs
 
     async def cursor(self, name: str) -> int:
         """How far the named consumer got; 0 before its first event."""

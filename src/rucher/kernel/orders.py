@@ -19,7 +19,7 @@ from rucher.kernel.waits import UNCERTAIN
 from rucher.protocol.conversation import Effect
 from rucher.protocol.errors import BadInput, Fenced
 from rucher.protocol.events import Draft, Event, control_event
-from rucher.protocol.ids import derived, nested
+from rucher.protocol.ids import caused, nested
 from rucher.protocol.ports import Appended, Clock
 
 
@@ -231,7 +231,7 @@ def _fork(old: RunSpec, log: Sequence[Event], step: str, key: str) -> tuple[Fork
         for event in steps[:cut]
         if event.type == "step.recorded" and event.body["step"] not in later
     }
-    run_id = derived("fork", old.run_id, step, key)
+    run_id = caused(old.run_id, "fork", step, key)
     accounts = tuple(run_id if account == old.run_id else account for account in old.accounts)
     new = replace(old, run_id=run_id, accounts=accounts, ceilings={run_id: old.ceilings.get(old.run_id, {})})
     created = new.created() | {"forked": {"run": old.run_id, "step": step}}

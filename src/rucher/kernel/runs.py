@@ -38,6 +38,10 @@ class KernelStore(RunStore, Protocol):
         """The events of one run, in the run's own order."""
         ...
 
+    async def run_logs(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Event]]:
+        """The logs of many runs, by run."""
+        ...
+
 
 class Kernel:
     """Under a random name of its own, so that two processes can never be confused."""
@@ -74,14 +78,26 @@ class Kernel:
             return await self.open(spec, versions)
         return run
 
-    async def open(self, spec: RunSpec, versions: Versions | None = None, *, to_end: bool = False) -> Run:
+    async def logs(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Event]]:
+        """What `open` reads, of many runs at once."""
+        return await self._store.run_logs(run_ids)
+
+    async def open(
+        self,
+        spec: RunSpec,
+        versions: Versions | None = None,
+        *,
+        to_end: bool = False,
+        events: Sequence[Event] | None = None,
+    ) -> Run:
         """Take the run over: from here on, whoever held it before can write nothing.
 
         A run that is finished, or still waits, is returned as it is and not taken; `to_end` takes a waiting one too, to
-        finish it. One that was begun with versions that these cannot continue is `unfit` to go on.
+        finish it. One that was begun with versions that these cannot continue is `unfit` to go on. `events` is its log, if that
+        was read already; when more was written since, taking the run raises Fenced.
         Raises Fenced when another process took it at the same moment.
         """
-        log = recall(await self._store.run_log(spec.run_id))
+        log = recall(await self._store.run_log(spec.run_id) if events is None else events)
         waits = await self._store.rows("run.waits", spec.run_id) if log.waiting_as else []
         run = Run(self._shared, spec, log, outcomes(waits) if waits else None)
         if log.finished or (run.parked and not to_end):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rucher.journal.rows import RunHead
-from rucher.protocol.ids import derived
+from rucher.protocol.ids import caused
 
 ENGINE_VERSION = 2
 """Raised by hand when recorded steps can no longer be replayed by this code; never derived from the source."""
@@ -69,7 +69,7 @@ class RunSpec:
 
 def run_of_hop(hop: str) -> str:
     """The id of the run that a hop causes, so that one hop never has two runs."""
-    return derived("run", hop)
+    return caused(hop, "run")
 
 
 def run_of_row(row: Mapping[str, Any]) -> RunSpec:

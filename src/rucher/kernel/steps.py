@@ -19,7 +19,7 @@ from rucher.kernel.spec import RunSpec
 from rucher.kernel.waits import UNCERTAIN, Item, Mode, Outcome, child, question, timer
 from rucher.protocol.conversation import Effect
 from rucher.protocol.errors import Diverged, Uncertain
-from rucher.protocol.ids import derived
+from rucher.protocol.ids import caused
 from rucher.protocol.ports import Proof, StepKind
 
 Act = Callable[[str], Awaitable[Mapping[str, Any]]]
@@ -194,7 +194,7 @@ class RunSteps:
         if past is not None and past.result is not None:
             return str(past.result["run"])
         await self._run.obey(step)
-        made = spec(derived("run", self._run.spec.run_id, step))
+        made = spec(caused(self._run.spec.run_id, "child", step))
         born = RunWrite(made.head, 0, 0, self._run.shared.clock.now(), [record("run.created", made.created())])
         await self._note(step, kind, hashed, text, {"run": made.run_id}, beside=[born])
         return made.run_id

@@ -7,6 +7,7 @@ behind but claims, which whoever buries it sets free.
 
 import asyncio
 import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from rucher.kernel.runs import Kernel
 from rucher.kernel.spec import RunSpec, Versions, run_of_row
 from rucher.protocol.backoff import surely, waits
 from rucher.protocol.errors import Fenced, Retryable, RucherError, Suspended
+from rucher.protocol.events import Event
 from rucher.protocol.ports import Clock
 
 MOST_EACH_QUEUE = 256
@@ -68,6 +70,8 @@ class _Job:
     wish: str = ""
     fresh: bool = False
     """Whether nobody has ever taken it, as far as the view knows."""
+    events: Sequence[Event] | None = None
+    """Its log, where it was read with those of others."""
 
 
 class Worker:
@@ -86,7 +90,8 @@ class Worker:
         self._jobs: dict[str, _Job] = {}
         self._slots = asyncio.Semaphore(limits.worker)
         self._resting = 0
-        self._unreleased: set[str] = set()
+        self._over: set[str] = set()
+        self._more_over = asyncio.Event()
 
     async def run(self) -> None:
         """Work until cancelled; then let go of everything."""
@@ -95,6 +100,7 @@ class Worker:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._keep_lease())
                 tasks.create_task(self._watch())
+                tasks.create_task(self._release())
                 await self._take(tasks)
         finally:
             with contextlib.suppress(RucherError):
@@ -127,10 +133,19 @@ class Worker:
             "claim.take", *({"run_id": run_id, "worker": self._leases.worker, "at": now} for run_id in chosen)
         )
         mine = {row["run_id"] for row in taken}
-        for row in (*ending, *waiting):
-            if row["run_id"] in mine and row["run_id"] not in self._jobs:
-                job = self._jobs[row["run_id"]] = _Job(run_of_row(row), wish=row["wish"], fresh=not row["worker"])
-                job.task = tasks.create_task(self._work(job), name=f"run {row['run_id']}")
+        rows = [row for row in (*ending, *waiting) if row["run_id"] in mine and row["run_id"] not in self._jobs]
+        logs = await self._logs([row["run_id"] for row in rows if row["worker"]])
+        for row in rows:
+            job = self._jobs[row["run_id"]] = _Job(run_of_row(row), wish=row["wish"], fresh=not row["worker"])
+            job.events = logs.get(row["run_id"])
+            job.task = tasks.create_task(self._work(job), name=f"run {row['run_id']}")
+
+    async def _logs(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Event]]:
+        """The logs of these runs; of none when one cannot be read: each run then meets its own trouble."""
+        try:
+            return await self._kernel.logs(run_ids) if run_ids else {}
+        except RucherError:
+            return {}
 
     async def _hear_wishes(self) -> None:
         """Tell the runs in hand what their owner wants: to pause at the next step, or to stop now."""
@@ -166,7 +181,8 @@ class Worker:
                     return
         finally:
             self._jobs.pop(job.spec.run_id, None)
-            await self._release(job.spec.run_id)
+            self._over.add(job.spec.run_id)
+            self._more_over.set()
 
     async def _once(self, job: _Job) -> None:
         job.run = None
@@ -175,7 +191,8 @@ class Worker:
         if job.fresh and not ending:
             run = await self._kernel.begin(job.spec, versions)
         else:
-            run = await self._kernel.open(job.spec, versions, to_end=ending)
+            events, job.events = job.events, None
+            run = await self._kernel.open(job.spec, versions, to_end=ending, events=events)
         job.fresh = False
         if run.finished or (run.parked and not ending):
             return
@@ -196,14 +213,19 @@ class Worker:
         finally:
             self._resting -= 1
 
-    async def _release(self, run_id: str) -> None:
-        """Let others have the run; when that cannot be written now, it is tried again with the next watch."""
-        try:
-            await self._store.command("claim.release", {"run_id": run_id, "worker": self._leases.worker})
-        except Retryable:
-            self._unreleased.add(run_id)
-        else:
-            self._unreleased.discard(run_id)
+    async def _release(self) -> None:
+        """Let others have the runs that are over here; those that come to this during a commit go with the next."""
+        while True:
+            await self._more_over.wait()
+            self._more_over.clear()
+            await surely(self._clock, self._release_all)
+
+    async def _release_all(self) -> None:
+        over = tuple(self._over)
+        await self._store.command(
+            "claim.release", *({"run_id": run_id, "worker": self._leases.worker} for run_id in over)
+        )
+        self._over.difference_update(over)
 
     async def _keep_lease(self) -> None:
         while True:
@@ -222,10 +244,9 @@ class Worker:
         if jobs:
             await asyncio.wait(jobs)
         self._jobs.clear()
+        self._over.clear()
 
     async def _watch(self) -> None:
         while True:
             await self._clock.sleep(self._leases.times.watch_s)
             await surely(self._clock, self._leases.watch)
-            for run_id in self._unreleased - self._jobs.keys():
-                await self._release(run_id)

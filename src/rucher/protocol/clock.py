@@ -1,7 +1,7 @@
 """The real clock and the real randomness: the only place that asks the machine for either."""
 
 import asyncio
-import secrets
+import os
 import time
 
 
@@ -26,4 +26,4 @@ class SystemEntropy:
 
     def bytes(self, count: int) -> bytes:
         """`count` random bytes."""
-        return secrets.token_bytes(count)
+        return os.urandom(count)

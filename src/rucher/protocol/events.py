@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from rucher.protocol.ids import derived
+from rucher.protocol.ids import caused, derived
 
 CONTROL_PLANE = "rucher"
 """The source whose events record the control plane's own work: kept and shown like any other, never routed."""
@@ -74,7 +74,7 @@ class Event(Draft):
 
 
 def event_id(tenant: str, source: str, key: str) -> str:
-    """The id of what `source` delivers under idempotency key `key`: the same delivery always has the same id."""
+    """The id of what comes from outside by `source` under idempotency key `key`: the same delivery always has the same id."""
     return derived("event", tenant, source, key)
 
 
@@ -100,7 +100,7 @@ def message(  # noqa: PLR0913 - the fields of a record
         type="message",
         principal=principal,
         trust=trust,
-        trace_id=derived("trace", new_id),
+        trace_id=caused(new_id, "trace"),
         occurred_at=occurred_at,
         addressed_to=addressed_to,
         body={"text": text, "group": group, "thread": thread},
@@ -119,9 +119,9 @@ def control_event(  # noqa: PLR0913 - the fields of a record
     body: Mapping[str, Any] | None = None,
     run: RunPosition | None = None,
 ) -> Draft:
-    """An event by which `part` of the control plane records its work; `key` makes recording it twice a no-op."""
+    """An event by which `part` of the control plane records its work; `key` makes recording it twice in a trace a no-op."""
     return Draft(
-        id=event_id(tenant, CONTROL_PLANE, f"{kind}:{key}"),
+        id=caused(trace_id, tenant, CONTROL_PLANE, kind, key),
         tenant=tenant,
         source=CONTROL_PLANE,
         type=kind,

@@ -1,7 +1,8 @@
 """128-bit ids, printed as 26 characters of Crockford base 32.
 
 A made id is a ULID (48 bits of milliseconds, 80 random bits), so that ids sort by time. A derived id is a hash of what
-it names, so that the same thing named twice has the same id. The ULID layout is that of https://github.com/ulid/spec.
+it names, so that the same thing named twice has the same id. What a thing causes has an id that begins as its own does, so
+that whatever came of one message lies together in every index. The ULID layout is that of https://github.com/ulid/spec.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _VALUES = {char: value for value, char in enumerate(ALPHABET)}
 _PATTERN = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _PAIRS = tuple(a + b for a in ALPHABET for b in ALPHABET)
-_TRIPLES = tuple(a + pair for a in ALPHABET for pair in _PAIRS)
+_SHARED_CHARS = 10
 _KEPT_CHARS = 21
 
 
@@ -44,12 +45,17 @@ def derived(*parts: str) -> str:
     return encode(int.from_bytes(digest.digest(), "big"))
 
 
+def caused(cause: str, *parts: str) -> str:
+    """The id that stands for these parts of what `cause` led to: the first 10 characters of `cause`, then 80 bits of a hash."""
+    return cause[:_SHARED_CHARS] + derived(cause, *parts)[_SHARED_CHARS:]
+
+
 def nested(run_id: str, place: int) -> str:
     """The id of the event at `place` (0 to 2^25 - 1) of a run's log: the run's own id with its last 5 characters replaced.
 
     105 bits of the run's id stay, so that an event can be told from those of all other runs, and its run be found by it.
     """
-    return run_id[:_KEPT_CHARS] + _TRIPLES[place >> 10] + _PAIRS[place & 1023]
+    return run_id[:_KEPT_CHARS] + ALPHABET[place >> 20] + _PAIRS[place >> 10 & 1023] + _PAIRS[place & 1023]
 
 
 def ulid(now_us: int, randomness: bytes) -> str:

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 
 from rucher.protocol.backoff import surely
-from rucher.protocol.events import CONTROL_PLANE, Draft, Event, control_event, event_id
+from rucher.protocol.events import CONTROL_PLANE, Draft, Event, control_event
 from rucher.protocol.ids import derived
 from rucher.protocol.ports import Clock, Journal
 from rucher.router.reasons import append_surely, reason
@@ -99,7 +99,7 @@ class Router:
         return self._about_rules("rules.applied", f"{rules.version}:{when}", body)
 
     def _about_rules(self, kind: str, key: str, body: dict[str, object]) -> Draft:
-        trace_id = derived("trace", event_id(self._tenant, "rules", f"{kind}:{key}"))
+        trace_id = derived("trace", self._tenant, "rules", kind, key)
         return control_event(
             tenant=self._tenant,
             part="rules",

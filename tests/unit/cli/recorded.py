@@ -26,7 +26,8 @@ from rucher.kernel.steps import RunSteps
 from rucher.protocol.clock import SystemEntropy
 from rucher.protocol.conversation import Effect
 from rucher.protocol.errors import Suspended, Uncertain
-from rucher.protocol.events import Draft, Trust, control_event, event_id, message
+from rucher.protocol.events import Draft, Trust, control_event, message
+from rucher.protocol.ids import caused
 from rucher.protocol.ports import StepKind
 from rucher.router.generated import ensure_generated
 from tests.fakes.clock import ManualClock
@@ -193,7 +194,7 @@ def giving(result: Mapping[str, Any]) -> Callable[[str], Awaitable[Mapping[str, 
 
 def _answer(spec: RunSpec, question: Draft, clock: ManualClock) -> Draft:
     return Draft(
-        id=event_id("local", "agent", f"{spec.run_id}:answer:end"),
+        id=caused(spec.run_id, "answer", "end"),
         tenant="local",
         source="agent",
         type="answer",

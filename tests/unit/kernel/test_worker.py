@@ -1,12 +1,13 @@
 """Laws of workers: what can go on is worked on by one of them, and what cannot hinders nobody."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from rucher.journal.units import Answer
 from rucher.kernel.fairness import Limits
@@ -14,10 +15,10 @@ from rucher.kernel.leases import Identity, Leases, Times
 from rucher.kernel.run import Run
 from rucher.kernel.steps import RunSteps
 from rucher.kernel.waits import question
-from rucher.protocol.errors import BadInput, Retryable
+from rucher.protocol.errors import BadInput, Corrupt, Retryable
 from rucher.protocol.ports import StepKind
 from tests.fakes.clock import until
-from tests.fakes.kernel import Scene, tell
+from tests.fakes.kernel import Scene, Through, tell
 from tests.fakes.worker import Gate, Script, called, claims, make, noted, quickly, unclaimed, working
 
 TIMES = Times()
@@ -228,6 +229,34 @@ def test_a_store_that_is_ill_is_tried_again_until_it_is_well(tmp_path: Path, ill
             while "done r" not in body.notes:
                 await get_well(scene, store, 1)
                 await asyncio.sleep(0.001)
+
+    tell(tmp_path, story)
+
+
+class Unreadable(Through):
+    """A store that cannot read the logs of many runs, because one of them is damaged."""
+
+    refused = 0
+
+    @override
+    async def run_logs(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Any]]:
+        self.refused += 1
+        raise Corrupt("the file is damaged")
+
+
+def test_runs_go_on_when_their_logs_cannot_be_read_together(tmp_path: Path) -> None:
+    async def story(scene: Scene) -> None:
+        runs = [called("a"), called("b")]
+        await make(scene, *runs)
+        for spec in runs:
+            await quickly(await scene.kernel().begin(spec))
+        store, body = Unreadable(scene.store), Script()
+        async with working(scene, body, kernel=scene.kernel(store)):
+            await noted(body, "done a")
+            await noted(body, "done b")
+            await unclaimed(scene)
+        assert store.refused == 1
+        assert not any(note.startswith("trouble") for note in body.notes)
 
     tell(tmp_path, story)
 

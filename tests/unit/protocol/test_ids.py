@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rucher.protocol.ids import decode, derived, encode, is_id, ulid
+from rucher.protocol.ids import caused, decode, derived, encode, is_id, ulid
 
 
 @given(value=st.integers(0, 2**128 - 1))
@@ -22,6 +22,23 @@ def test_printed_ids_sort_like_their_bits(a: int, b: int) -> None:
 @given(parts=st.lists(st.text(), max_size=4), others=st.lists(st.text(), max_size=4))
 def test_different_parts_have_different_ids(parts: list[str], others: list[str]) -> None:
     assert (derived(*parts) == derived(*others)) == (parts == others)
+
+
+@given(
+    cause=st.builds(derived, st.text()), parts=st.lists(st.text(), max_size=3), others=st.lists(st.text(), max_size=3)
+)
+def test_what_one_thing_causes_lies_beside_it_and_is_told_apart(
+    cause: str, parts: list[str], others: list[str]
+) -> None:
+    assert is_id(caused(cause, *parts))
+    assert caused(cause, *parts)[:10] == cause[:10]
+    assert (caused(cause, *parts) == caused(cause, *others)) == (parts == others)
+    assert caused(cause, *parts) != cause
+
+
+def test_the_same_parts_of_two_causes_beside_each_other_are_told_apart() -> None:
+    one = derived("a")
+    assert caused(one, "run") != caused(caused(one, "other"), "run")
 
 
 def test_made_ids_sort_by_time() -> None:

@@ -21,6 +21,10 @@ ORDER BY seq;
 -- name: event.of_run
 SELECT * FROM events WHERE run_no = (SELECT seq FROM runs WHERE run_id = ?) ORDER BY run_seq;
 
+-- name: event.of_runs
+SELECT * FROM events WHERE run_no IN (SELECT seq FROM runs WHERE run_id IN (SELECT value FROM json_each(?)))
+ORDER BY run_no, run_seq;
+
 -- name: event.ids_starting
 SELECT DISTINCT trace_id FROM events WHERE trace_id >= ? AND trace_id < ? AND run_id IS NULL LIMIT 3;
 

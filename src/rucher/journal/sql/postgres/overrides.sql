@@ -36,6 +36,11 @@ ORDER BY seq;
 SELECT own.* FROM run_places AS place CROSS JOIN LATERAL (SELECT * FROM events WHERE events.seq = place.seq OFFSET 0) AS own
 WHERE place.run_no = (SELECT seq FROM runs WHERE run_id = ?) ORDER BY place.run_seq;
 
+-- name: event.of_runs
+SELECT own.* FROM run_places AS place CROSS JOIN LATERAL (SELECT * FROM events WHERE events.seq = place.seq OFFSET 0) AS own
+WHERE place.run_no = ANY(ARRAY(SELECT seq FROM runs WHERE run_id = ANY(ARRAY(SELECT json_array_elements_text(?::json)))))
+ORDER BY place.run_no, place.run_seq;
+
 -- name: runs.before
 SELECT runs.*, (
     SELECT count(*) FROM run_places AS place
