@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -316,6 +316,33 @@ def test_what_another_process_commits_rings_here(place: Place) -> None:
     asyncio.run(check())
 
 
+def test_a_run_that_ends_leaves_no_descendant_at_work(opened: Opener, tmp_path: Path) -> None:
+    async def check() -> None:
+        async with opened() as store:
+            scene = Scene(store, ManualClock(NOW), Artifacts(tmp_path / "artifacts"))
+            root = run_spec("root")
+
+            def child(of: RunSpec) -> Callable[[str], RunSpec]:
+                return lambda run_id: run_spec("c", run_id=run_id, parent=of.run_id, lane=run_id)
+
+            steps = await scene.steps(root)
+            ended = await steps.spawn({"n": 1}, child(root))
+            await (await scene.kernel().open(await scene.spec(ended))).finish("done", "")
+            living = await scene.spec(await steps.spawn({"n": 2}, child(root)))
+            leaf = await (await scene.steps(living)).spawn({}, child(living))
+            other = run_spec("other")
+            await store.write(created(other))
+            again = await scene.open(root)
+            await again.finish("failed", "no")
+            ids = (root.run_id, ended, living.run_id, leaf, other.run_id)
+            rows = [(await store.rows("run.get", run_id))[0] for run_id in ids]
+            assert [(row["state"], row["wish"]) for row in rows] == [
+                ("failed", ""), ("done", ""), ("running", "cancel"), ("ready", "cancel"), ("ready", ""),
+            ]  # fmt: skip
+
+    asyncio.run(check())
+
+
 class Steady:
     """Entropy without chance, so that two tales of one story are the same."""
 
@@ -341,9 +368,9 @@ async def a_life(scene: Scene) -> None:
     await scene.orders.steer(root.run_id, "1", "so \u00e4ndere es")
     await parks(steps.join(children))
     kernel = scene.kernel()
-    await (await kernel.open(await kernel.spec(children[0]))).finish("done", "", result={"text": "x"})
+    await (await kernel.open(await scene.spec(children[0]))).finish("done", "", result={"text": "x"})
     await scene.orders.cancel(children[1], "2")
-    await (await kernel.open(await kernel.spec(children[1]), to_end=True)).finish("cancelled", "no")
+    await (await kernel.open(await scene.spec(children[1]), to_end=True)).finish("cancelled", "no")
     waiting, lane = run_spec("waiting", lane="L"), run_spec("second", lane="L", priority=2)
     await scene.kernel().create(waiting)
     await scene.kernel().create(lane)

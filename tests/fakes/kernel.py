@@ -17,7 +17,7 @@ from rucher.journal.views import VIEWS
 from rucher.kernel.orders import Orders
 from rucher.kernel.run import Run
 from rucher.kernel.runs import Kernel
-from rucher.kernel.spec import RunSpec, Versions
+from rucher.kernel.spec import RunSpec, Versions, run_of_row
 from rucher.kernel.steps import RunSteps
 from rucher.kernel.timers import Timers
 from rucher.protocol.clock import SystemEntropy
@@ -126,11 +126,14 @@ class Scene:
         """The run, made if it is new, and taken over by a process of its own."""
         kernel = self.kernel(store)
         await kernel.create(spec)
-        return await kernel.open(await kernel.spec(spec.run_id), versions, to_end=to_end)
+        return await kernel.open(await self.spec(spec.run_id), versions, to_end=to_end)
 
     async def steps(self, spec: RunSpec, store: Through | None = None) -> RunSteps:
         """The steps of the run, from its first: taken over anew, as after a kill."""
         return RunSteps(await self.open(spec, store=store))
+
+    async def spec(self, run_id: str) -> RunSpec:
+        return run_of_row(await self.row(run_id))
 
     async def row(self, run_id: str) -> Mapping[str, Any]:
         (row,) = await self.store.rows("run.get", run_id)

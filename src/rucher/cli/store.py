@@ -17,7 +17,7 @@ from rucher.daemon.settings import find_instance, load_settings, store_place
 from rucher.instance.layout import Instance
 from rucher.journal.copying import copy, differences, finish
 from rucher.journal.places import Facts, facts_of, place_of, shown
-from rucher.journal.statements import SCHEMA_VERSION, view_tables
+from rucher.journal.statements import SCHEMA_VERSION, USE_NEWER, view_tables
 from rucher.journal.store import Place, StoreReader, open_store, read_store
 from rucher.protocol.clock import SystemClock
 from rucher.protocol.errors import BadInput
@@ -104,8 +104,7 @@ async def _status(instance: Instance, place: Place) -> dict[str, Any]:
         "sealed_to": None, "archives": None, "workers": None,
     }  # fmt: skip
     if facts.schema != SCHEMA_VERSION:
-        newer = facts.schema > SCHEMA_VERSION
-        return told | {"todo": "use the newer Rucher that wrote it" if newer else "rucher store migrate"}
+        return told | {"todo": USE_NEWER if facts.newer else "rucher store migrate"}
     async with read_store(place, SystemClock()) as reader:
         count = (await reader.rows("event.count"))[0]
         seals, archives = await reader.rows("seals.all"), await reader.rows("archives.all")

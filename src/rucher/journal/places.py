@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from rucher.journal.sqlite.files import open_database, schema_of
-from rucher.journal.statements import SCHEMA_VERSION
+from rucher.journal.statements import SCHEMA_VERSION, schema_fault
 from rucher.journal.store import Place
 from rucher.protocol.errors import BadInput
 
@@ -31,10 +31,7 @@ class Facts:
         """Why this Rucher must leave it alone; None when it need not."""
         if self.schema <= SCHEMA_VERSION:
             return None
-        return BadInput(
-            f"{self.place} has schema {self.schema} and this Rucher knows up to {SCHEMA_VERSION}; "
-            "use the newer Rucher that wrote it"
-        )
+        return BadInput(schema_fault(self.place, self.schema))
 
 
 def place_of(text: str) -> Place:

@@ -76,6 +76,8 @@ def _finished(event: Event) -> Iterator[Change]:
     if body.get("parent"):
         outcome = {"state": body["state"], "reason": body.get("reason", ""), "result": body.get("result")}
         yield from _signal(child_topic(run), outcome, event)
+    if body.get("spawned"):
+        yield "run.cancelling", {"run_id": run, "at": at}
     yield "run.promote_of", {"run_id": run}
 
 

@@ -7,7 +7,6 @@ columns as a JSON array, and its signature is Ed25519 (RFC 8032) over that diges
 
 import asyncio
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -19,6 +18,7 @@ from nacl.encoding import HexEncoder
 from nacl.exceptions import BadSignatureError
 from nacl.signing import SigningKey, VerifyKey
 
+from rucher.journal.artifacts import durable_file
 from rucher.journal.rows import SEALED, SEQ
 from rucher.journal.segments import read_segment, seals_of, sha256_of
 from rucher.journal.store import JournalStore, StoreReader
@@ -208,13 +208,9 @@ def _fault_at_the_end(tail: "_Tail", newest: tuple[int, str] | None, last_seq: i
 
 
 def _write_head(path: Path, last_seq: int, digest: str) -> None:
-    temporary = path.with_suffix(".new")
     try:
-        with temporary.open("w", encoding="ascii") as file:
-            json.dump({"last_seq": last_seq, "digest": digest}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        with durable_file(path) as file:
+            file.write(json.dumps({"last_seq": last_seq, "digest": digest}).encode("ascii"))
     except OSError as error:
         raise Retryable(f"{path} cannot be written ({error.strerror}); free disk space") from error
 

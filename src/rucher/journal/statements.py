@@ -36,6 +36,13 @@ def migrations(dialect: str) -> tuple[tuple[int, str], ...]:
 
 SCHEMA_VERSION = migrations("sqlite")[-1][0]
 """What this Rucher writes; the same number means the same tables on both databases."""
+USE_NEWER = "use the newer Rucher that wrote it"
+
+
+def schema_fault(place: object, schema: int) -> str:
+    """Why a store with another schema than this Rucher's cannot be used as it is, and what to do."""
+    todo = USE_NEWER if schema > SCHEMA_VERSION else "migrate it with `rucher store migrate`"
+    return f"{place} has schema {schema}, this Rucher reads and writes {SCHEMA_VERSION}; {todo}"
 
 
 @cache

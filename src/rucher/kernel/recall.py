@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rucher.protocol.events import Event
+from rucher.protocol.ports import StepKind
 
 
 @dataclass(slots=True)
@@ -38,6 +39,8 @@ class RunLog:
     """What kind of wait it is: `uncertain` and `migration` are the kernel's own, any other is a step of the engine's."""
     steered: int = 0
     """The journal's `seq` of the newest word of the owner that the run has taken in."""
+    spawned: bool = False
+    """Whether it has children."""
     steps: dict[str, Recalled] = field(default_factory=dict)
 
 
@@ -67,6 +70,7 @@ def _step(log: RunLog, kind: str, body: Mapping[str, Any]) -> None:
             step.request_hash = body.get("request_hash", step.request_hash)
             step.trusted = body.get("trusted", step.trusted)
             log.steered = max(log.steered, body.get("steered", 0))
+            log.spawned = log.spawned or step.kind == StepKind.SPAWN
         case "step.reopened":
             step.attempt, step.intended = step.attempt + 1, False
         case "budget.reserved":

@@ -102,12 +102,13 @@ class Run:
     async def finish(self, state: str, reason: str, *emissions: Draft, result: Mapping[str, Any] | None = None) -> None:
         """End the run in a terminal state; what it emits is committed in the same transaction.
 
-        `result` is what a parent that joins it is handed. What budgets still hold back for it is set free.
+        `result` is what a parent that joins it is handed. What budgets still hold back for it is set free, and what it has
+        spawned and not waited for is cancelled: nobody would learn what comes of it.
         """
         spec = self.spec
         body = {
             "run": spec.run_id, "state": state, "reason": reason, "hop": spec.hop, "parent": spec.parent, "result": result,
-            "waited": bool(self.log.waiting_as),
+            "waited": bool(self.log.waiting_as), "spawned": self.log.spawned,
         }  # fmt: skip
         freed = [
             spent(spec.run_id, name, spec.accounts, _charged(step), step.reserved)

@@ -16,9 +16,9 @@ from rucher.kernel.pen import RunStore
 from rucher.kernel.recall import RunLog, recall
 from rucher.kernel.records import Record, record, recorded, spent
 from rucher.kernel.run import Run, Shared
-from rucher.kernel.spec import RunSpec, Versions, run_of_row
+from rucher.kernel.spec import RunSpec, Versions
 from rucher.kernel.waits import outcomes
-from rucher.protocol.errors import BadInput, Fenced
+from rucher.protocol.errors import Fenced
 from rucher.protocol.events import Draft, Event
 from rucher.protocol.ids import ulid
 from rucher.protocol.ports import Clock, Entropy
@@ -60,13 +60,6 @@ class Kernel:
         except Fenced:
             return False
         return True
-
-    async def spec(self, run_id: str) -> RunSpec:
-        """What the run is; raises BadInput for one that is not known."""
-        rows = await self._store.rows("run.get", run_id)
-        if not rows:
-            raise BadInput(f"there is no run {run_id}; see `rucher runs`")
-        return run_of_row(rows[0])
 
     async def begin(self, spec: RunSpec, versions: Versions | None = None) -> Run:
         """Take over a run that nobody has taken yet, without reading its log; one that was taken is opened as it is."""

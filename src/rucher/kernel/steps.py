@@ -197,6 +197,7 @@ class RunSteps:
         made = spec(caused(self._run.spec.run_id, "child", step))
         born = RunWrite(made.head, 0, 0, self._run.shared.clock.now(), [record("run.created", made.created())])
         await self._note(step, kind, hashed, text, {"run": made.run_id}, beside=[born])
+        self._run.log.spawned = True
         return made.run_id
 
     async def join(self, runs: Sequence[str], mode: Mode = "all") -> Sequence[Outcome | None]:

@@ -28,6 +28,8 @@ MOST_ENDINGS = 64
 """Cancelled runs that are ended at once; they need no slot."""
 MOST_HELD = 1000
 """Runs that one worker holds, most of them resting after trouble."""
+_CANCELLED = "its owner cancelled it"
+_CHILD_CANCELLED = "it was cancelled, or the run that it worked for has ended"
 
 
 class WorkerStore(LeaseStore, Protocol):
@@ -159,7 +161,7 @@ class Worker:
             if job.run is not None:
                 job.run.wish = job.wish
             if job.wish == "cancel" and job.task is not None:
-                job.task.cancel("its owner cancelled it")
+                job.task.cancel("cancelled")
 
     async def _work(self, job: _Job) -> None:
         """Work on one run until it has ended, is parked, or is another's; ever more slowly while it cannot go on.
@@ -200,7 +202,7 @@ class Worker:
         job.run = run
         await self._body.prepare(run)
         if ending:
-            await self._body.stop(run, "cancelled", "its owner cancelled it")
+            await self._body.stop(run, "cancelled", _CHILD_CANCELLED if job.spec.parent else _CANCELLED)
         else:
             await run.demand_fit()
             await self._body.work(run)

@@ -56,7 +56,7 @@ class Hive(Scene):
     async def day(self, key: str, *, ends: bool = True) -> Event:
         """A message, its hop, its run with a step and, if it ends, its end; then a seal, and a day goes by."""
         message = (await self.store.append(said(key)))[0].event
-        spec = self.spec(message)
+        spec = self.run_for(message)
         await self.store.append(*self.hop(message))
         run = await self.open(spec)
         steps = RunSteps(run)
@@ -72,7 +72,7 @@ class Hive(Scene):
         self.clock.advance(DAY_S)
         return message
 
-    def spec(self, message: Event) -> RunSpec:
+    def run_for(self, message: Event) -> RunSpec:
         hop = self.hop(message)[0].id
         return run_spec(message.id, hop=hop, event=message.id, trace_id=message.trace_id, accounts=("all",))
 
@@ -235,7 +235,7 @@ def test_a_run_that_was_archived_is_neither_made_again_nor_written_nor_forked(tm
 
     async def later(hive: Hive) -> None:
         message = (await hive.whole())[0]
-        spec = hive.spec(message)
+        spec = hive.run_for(message)
         head = await hive.store.head_seq()
         for seq in (0, 1, 9):
             with pytest.raises(Fenced):
@@ -266,7 +266,7 @@ def test_what_unfinished_work_may_need_stays(tmp_path: Path, place: Place) -> No
         assert found.held == "hop"
         unanswered = (await hive.store.append(said("e")))[0].event
         assert found.last_seq == unanswered.seq - 1
-        await (await hive.open(hive.spec(unanswered))).finish("done", "")
+        await (await hive.open(hive.run_for(unanswered))).finish("done", "")
         await hive.seal()
         assert (await plan(hive.store, EVER)).last_seq > unanswered.seq
 

@@ -193,7 +193,7 @@ def test_a_child_is_made_once_with_its_step_and_its_end_is_what_joining_brings(t
         kernel = scene.kernel()
         for number, child in enumerate(children):
             assert await scene.state(SPEC) == ["waiting"]
-            run = await kernel.open(await kernel.spec(child))
+            run = await kernel.open(await scene.spec(child))
             await run.finish("done" if number else "failed", "because", result={"text": f"{number}"})
         assert await scene.state(SPEC) == ["ready"]
         for _ in range(2):
@@ -214,7 +214,7 @@ def test_a_child_that_ended_before_it_was_joined_is_not_waited_for_in_vain(tmp_p
         steps = await scene.steps(SPEC)
         child = await steps.spawn({}, lambda run_id: run_spec("c", run_id=run_id, parent=SPEC.run_id, lane=run_id))
         kernel = scene.kernel()
-        await (await kernel.open(await kernel.spec(child))).finish("done", "")
+        await (await kernel.open(await scene.spec(child))).finish("done", "")
         await parks(steps.join([child]))
         assert await scene.state(SPEC) == ["ready"]
 

@@ -15,7 +15,7 @@ from rucher.journal.postgres.folds import fold, function, function_body
 from rucher.journal.postgres.link import Address
 from rucher.journal.rows import Row
 from rucher.journal.segments import read_segment
-from rucher.journal.statements import SCHEMA_VERSION, migrations, tables_for_postgres, view_tables
+from rucher.journal.statements import SCHEMA_VERSION, migrations, schema_fault, tables_for_postgres, view_tables
 from rucher.journal.views import VIEWS
 from rucher.protocol.errors import BadInput
 
@@ -30,10 +30,7 @@ async def migrate(db: asyncpg.Connection, address: Address) -> None:
         await db.execute(_LOCK)
         version = await schema_of(db)
         if version > SCHEMA_VERSION:
-            raise BadInput(
-                f"{address} has schema {version} and this Rucher knows up to {SCHEMA_VERSION}; "
-                "use the newer Rucher that wrote it"
-            )
+            raise BadInput(schema_fault(address, version))
         for number, script in migrations("postgres"):
             if number > version:
                 await _migrate_to(db, number, script, address)
@@ -74,12 +71,7 @@ async def demand_schema(db: asyncpg.Connection, address: Address) -> None:
     if version == 0:
         raise BadInput(f"there is no journal at {address} yet; start the daemon with `rucher up`")
     if version != SCHEMA_VERSION:
-        what_to_do = (
-            "migrate it with `rucher store migrate`"
-            if version < SCHEMA_VERSION
-            else "use the newer Rucher that wrote it"
-        )
-        raise BadInput(f"{address} has schema {version}, this Rucher reads {SCHEMA_VERSION}; {what_to_do}")
+        raise BadInput(schema_fault(address, version))
 
 
 async def make_views(db: asyncpg.Connection, archive: Path | None) -> None:

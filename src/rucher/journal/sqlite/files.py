@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
-from rucher.journal.statements import SCHEMA_VERSION, migrations
+from rucher.journal.statements import SCHEMA_VERSION, migrations, schema_fault
 from rucher.protocol.errors import BadInput, Corrupt, Retryable, RucherError
 
 WAL_BYTES = 8 << 20
@@ -66,9 +66,7 @@ def migrate(db: sqlite3.Connection, path: Path) -> None:
     version = schema_of(db)
     db.execute("COMMIT")
     if version > SCHEMA_VERSION:
-        raise BadInput(
-            f"{path} has schema {version} and this Rucher knows up to {SCHEMA_VERSION}; use the newer Rucher that wrote it"
-        )
+        raise BadInput(schema_fault(path, version))
     for number, script in migrations("sqlite"):
         if number > version:
             db.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")

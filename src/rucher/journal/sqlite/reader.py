@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rucher.journal.sqlite.files import named_by_consequence, open_database, schema_of
-from rucher.journal.statements import SCHEMA_VERSION, named
+from rucher.journal.statements import SCHEMA_VERSION, named, schema_fault
 from rucher.protocol.errors import BadInput
 
 R = TypeVar("R")
@@ -27,14 +27,7 @@ class SqliteReader:
         version = schema_of(self._db)
         if version != SCHEMA_VERSION:
             self._db.close()
-            raise BadInput(
-                f"{path} has schema {version}, this Rucher reads {SCHEMA_VERSION}; "
-                + (
-                    "migrate it with `rucher store migrate`"
-                    if version < SCHEMA_VERSION
-                    else "use the newer Rucher that wrote it"
-                )
-            )
+            raise BadInput(schema_fault(path, version))
 
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[Mapping[str, Any]]:
         """All rows of one named statement of queries.sql."""
