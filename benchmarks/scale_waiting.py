@@ -30,7 +30,7 @@ from rucher.kernel.spec import RunSpec, Versions
 from rucher.kernel.steps import RunSteps
 from rucher.kernel.timers import Timers
 from rucher.kernel.waits import Item, approval, timer
-from rucher.kernel.worker import MOST_EACH_QUEUE, Worker
+from rucher.kernel.worker import MOST_EACH_QUEUE, MOST_ENDINGS, Worker
 from rucher.protocol.clock import SystemClock, SystemEntropy
 from rucher.protocol.ids import derived
 from rucher.protocol.ports import StepKind
@@ -194,6 +194,8 @@ class Crowd:
     async def _claim(self, worker: str, free: int) -> tuple[float, float]:
         """Milliseconds to find runs and to take them; they are given back, so that as many are ready the next time."""
         started = time.perf_counter()
+        await self._store.rows("claims.wished", worker)
+        await self._store.rows("runs.to_end", MOST_ENDINGS)
         candidates = await self._store.rows("runs.claimable", MOST_EACH_QUEUE)
         held = await self._store.rows("claims.counts")
         chosen = choose(candidates, held, LIMITS, free)

@@ -13,15 +13,11 @@ from tests.chaos.worker_program import run_called
 from tests.fakes.hive import until
 
 AT_ONCE = 6
-LEFT_ALONE = ("before worker.let_go", "before worker.leave", "after worker.let_go", "after worker.leave")
-"""Edges at which all work is done."""
-
 
 def edges_of_an_undisturbed_run(folder: Path) -> Sequence[str]:
     with crew(folder / "undisturbed", new_postgres(folder), {"one": "sure"}) as workers:
         workers.finish(workers.start())
-        edges = [" ".join(words) for words in workers.outside.lines("edges-a")]
-    return [edge for edge in edges if edge not in LEFT_ALONE]
+        return [" ".join(words) for words in workers.outside.lines("edges-a")]
 
 
 def stopped_at(folder: Path, edge: str) -> None:
@@ -104,9 +100,9 @@ def test_two_who_recover_with_one_stale_list_give_each_run_one_new_owner(tmp_pat
         dead = workers.start("dead")
         until(lambda: len(workers.outside.lines("begun")) == len(names), "not all are in hand", PATIENCE_S)
         workers.kill(dead)
-        heirs = [workers.start(name, gates=("before worker.let_go",)) for name in ("b", "c")]
+        heirs = [workers.start(name, gates=("before worker.leave",)) for name in ("b", "c")]
         for name in ("b", "c"):
-            workers.at("before worker.let_go", name)
+            workers.at("before worker.leave", name)
         workers.outside.open("open")
         workers.outside.open("release")
         workers.finish(*heirs)

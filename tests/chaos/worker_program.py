@@ -284,7 +284,7 @@ async def _until_ended(
         for name, agent in post.runs:
             await surely(SystemClock(), lambda name=name, agent=agent: kernel.create(_spec(name, agent)))  # type: ignore[misc]
             outside.note("accepted", name)
-        await once(lambda: not post.works or edges.passed("after claims.orphaned"))
+        await once(lambda: not post.works or edges.passed("after worker.join"))
         outside.note("up", post.name)
         while True:
             if await surely(SystemClock(), lambda: _ended(store, post.until)):

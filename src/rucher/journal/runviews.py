@@ -68,7 +68,7 @@ def _wait_over(event: Event) -> Iterator[Change]:
 
 def _finished(event: Event) -> Iterator[Change]:
     body, run, at = event.body, event.body["run"], event.recorded_at
-    yield "run.state", {"run_id": run, "state": body["state"], "reason": body.get("reason", ""), "at": at}
+    yield "run.ended", {"run_id": run, "state": body["state"], "reason": body.get("reason", ""), "at": at}
     if body.get("waited", True):
         yield "wait.over", {"run_id": run}
     if body.get("hop"):

@@ -81,7 +81,6 @@ class Leases:
         row = {"worker": self.worker, "host": self._me.host, "role": self._me.role, "at": self._clock.now()}
         await self._store.command("worker.join", row)
         await self.watch()
-        await self._store.command("claims.orphaned", {})
 
     async def renew(self) -> bool:
         """Show that this worker is alive; False when its runs were taken away, so that it must stop working on them."""
@@ -100,9 +99,10 @@ class Leases:
                 beats, since = row["beats"], now
             self._seen[row["worker"]] = beats, since
             if self._is_dead(row) or now - since > self.times.lease_s:
-                await self._bury(row)
-                freed = True
+                freed = await self._bury(row) or freed
         self._seen = {row["worker"]: self._seen[row["worker"]] for row in rows if row["worker"] in self._seen}
+        if await self._store.rows("claims.orphaned"):
+            await self._store.command("claims.orphaned", {})
         return freed
 
     async def leave(self) -> None:
@@ -110,9 +110,11 @@ class Leases:
         await self._store.command("worker.end", {"worker": self.worker})
         await self._store.command("claims.orphaned", {})
 
-    async def _bury(self, row: Mapping[str, Any]) -> None:
+    async def _bury(self, row: Mapping[str, Any]) -> bool:
+        """Take the worker's row away, unless it has beaten again; without a row, none of its claims is worth anything."""
         dead = {"worker": row["worker"], "beats": row["beats"]}
-        runs = await self._store.command("worker.let_go", dead)
-        gone = await self._store.command("worker.leave", dead)
-        if gone:
-            self.notice("a worker is gone", {"worker": row["worker"], "host": row["host"], "runs": len(runs)})
+        if not await self._store.command("worker.leave", dead):
+            return False
+        runs = await self._store.command("claims.orphaned", {})
+        self.notice("a worker is gone", {"worker": row["worker"], "host": row["host"], "runs": len(runs)})
+        return True

@@ -131,14 +131,14 @@ class Orders:
             raise BadInput(_not_asked(row, waits, here, step, asked))
         spec = run_of_row(row)
         for wait in meant:
-            if wait["state"] == "met" and (came := json.loads(wait["outcome"])).get("expired"):
-                raise BadInput(
-                    f"this is too late: {came.get('reason', 'the time for an answer is over')}; nothing was changed"
-                )
+            _demand_time(wait)
             body = {"run": run_id, "topic": wait["topic"], "outcome": dict(outcome)}
             (appended,) = await self._store.append(self._event(spec, "signal.sent", wait["topic"], body))
             if not appended.first and appended.event.body["outcome"] != body["outcome"]:
                 raise BadInput(f"this was decided already, by {appended.event.principal}; nothing was changed")
+            for now in await self._store.rows("run.waits", run_id):
+                if now["topic"] == wait["topic"]:
+                    _demand_time(now)
 
     async def _order(self, run_id: str, kind: str, key: str, body: Mapping[str, Any]) -> None:
         row = await self._row(run_id)
@@ -147,6 +147,8 @@ class Orders:
         if fault and not await self._store.rows("event.by_id", draft.id):
             raise BadInput(f"run {run_id} {fault}")
         await self._store.append(draft)
+        if not fault and kind != "run.cancelling" and (await self._row(run_id))["state"] in TERMINAL:
+            raise BadInput(f"run {run_id} ended before it could heed this; see `rucher runs {run_id}`")
 
     async def _row(self, run_id: str) -> Mapping[str, Any]:
         rows = await self._store.rows("run.get", run_id)
@@ -166,6 +168,12 @@ class Orders:
             occurred_at=self._clock.now(), body={"run": spec.run_id, **body},
         )  # fmt: skip
         return replace(draft, principal=self._by)
+
+
+def _demand_time(wait: Mapping[str, Any]) -> None:
+    """Raise BadInput when the time for an answer ran out before there was one."""
+    if wait["state"] == "met" and (came := json.loads(wait["outcome"])).get("expired"):
+        raise BadInput(f"this is too late: {came.get('reason', 'the time for an answer is over')}; nothing was changed")
 
 
 _ASKED = {"question": "answer", "approval": "decide", "migration": "migrate"}

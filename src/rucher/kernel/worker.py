@@ -92,6 +92,7 @@ class Worker:
         self._jobs: dict[str, _Job] = {}
         self._slots = asyncio.Semaphore(limits.worker)
         self._resting = 0
+        self._look = asyncio.Event()
         self._over: set[str] = set()
         self._more_over = asyncio.Event()
 
@@ -103,22 +104,29 @@ class Worker:
                 tasks.create_task(self._keep_lease())
                 tasks.create_task(self._watch())
                 tasks.create_task(self._release())
+                tasks.create_task(self._listen())
                 await self._take(tasks)
         finally:
             with contextlib.suppress(RucherError):
                 await self._leases.leave()
 
-    async def _take(self, tasks: asyncio.TaskGroup) -> None:
+    async def _listen(self) -> None:
         seen = 0
         while True:
             seen = await self._store.refolded(seen)
+            self._look.set()
+
+    async def _take(self, tasks: asyncio.TaskGroup) -> None:
+        while True:
+            await self._look.wait()
+            self._look.clear()
             try:
                 await self._hear_wishes()
                 await self._claim(tasks)
             except Retryable as error:
                 self._notice("no runs can be claimed just now", {"reason": str(error)})
                 await self._clock.sleep(1.0)
-                seen = 0
+                self._look.set()
 
     async def _claim(self, tasks: asyncio.TaskGroup) -> None:
         ending = await self._store.rows("runs.to_end", MOST_ENDINGS)
@@ -153,11 +161,12 @@ class Worker:
         """Tell the runs in hand what their owner wants: to pause at the next step, or to stop now."""
         if not self._jobs:
             return
-        for row in await self._store.rows("claims.wished", self._leases.worker):
-            job = self._jobs.get(row["run_id"])
-            if job is None or job.wish == row["wish"]:
+        wishes = {row["run_id"]: row["wish"] for row in await self._store.rows("claims.wished", self._leases.worker)}
+        for run_id, job in self._jobs.items():
+            wish = wishes.get(run_id, "")
+            if job.wish == wish:
                 continue
-            job.wish = row["wish"]
+            job.wish = wish
             if job.run is not None:
                 job.run.wish = job.wish
             if job.wish == "cancel" and job.task is not None:
@@ -210,6 +219,7 @@ class Worker:
     async def _rest(self, seconds: float) -> None:
         """Wait before the next try; the slot is free for other runs meanwhile."""
         self._resting += 1
+        self._look.set()
         try:
             await self._clock.sleep(seconds)
         finally:

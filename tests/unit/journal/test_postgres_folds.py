@@ -30,7 +30,7 @@ TALE: Sequence[tuple[str, Mapping[str, object]]] = (
     ("budget.opened", {"ceiling": 20}), ("budget.reserve", {}), ("budget.settle", {}), ("budget.opened", {"account": "b"}),
     ("wait.opened", {}), ("run.let_go", {}), ("run.promote_of", {}), ("signal.sent", {}), ("wait.catch_up", {}),
     ("run.wake", {}), ("wait.over", {}), ("wait.opened", {"topic": "t", "due_at": 5}), ("run.let_go", {}),
-    ("wait.signalled", {"topic": "t"}), ("run.wake_all", {"topic": "t"}), ("run.state", {"state": "done"} | OTHER),
+    ("wait.signalled", {"topic": "t"}), ("run.wake_all", {"topic": "t"}), ("run.ended", {"state": "done"} | OTHER),
     ("run.promote_woken", {"topic": "t"}), ("run.paused", {}), ("run.resumed", {}), ("run.cancelling", {}),
     ("wait.over", {}), ("wait.opened", {}), ("wait.fired", {}), ("steer.told", {}), ("artifact.stored", {}),
 )  # fmt: skip

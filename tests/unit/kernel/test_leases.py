@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rucher.kernel.leases import Identity, Leases, Times
 from tests.fakes.clock import ManualClock
 from tests.fakes.drafts import run_spec
@@ -136,7 +138,6 @@ def test_a_worker_that_shows_itself_at_the_last_moment_is_not_buried(tmp_path: P
         await claim(scene, "a")
         stale = {"worker": "a", "beats": 0}
         assert await leases(scene, "a").renew()
-        assert list(await scene.store.command("worker.let_go", stale)) == []
         assert list(await scene.store.command("worker.leave", stale)) == []
         assert await scene.claimable() == []
 
@@ -157,12 +158,15 @@ def test_two_that_bury_the_same_worker_free_each_of_its_runs_once(tmp_path: Path
     tell(tmp_path, story)
 
 
-def test_claims_whose_worker_is_unknown_are_freed_when_somebody_joins(tmp_path: Path) -> None:
+@pytest.mark.parametrize("joins", [True, False])
+def test_claims_whose_worker_is_unknown_are_freed_by_whoever_joins_or_looks(tmp_path: Path, *, joins: bool) -> None:
     async def story(scene: Scene) -> None:
+        heir = leases(scene, "b")
         await leases(scene, "a").join()
+        await heir.join()
         await claim(scene, "a")
         await scene.store.command("worker.leave", {"worker": "a", "beats": 0})
-        await leases(scene, "b").join()
+        await (leases(scene, "c").join() if joins else heir.watch())
         assert await scene.claimable() == [run_spec().run_id]
 
     tell(tmp_path, story)

@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
+from rucher.kernel.orders import Orders
 from rucher.kernel.run import Run
 from rucher.kernel.spec import RunSpec, Versions
 from rucher.kernel.steps import RunSteps
-from rucher.kernel.waits import question
+from rucher.kernel.waits import approval, question
 from rucher.protocol.conversation import Effect
 from rucher.protocol.errors import BadInput, Suspended
-from rucher.protocol.ports import StepKind
+from rucher.protocol.events import Draft
+from rucher.protocol.ports import Appended, StepKind
 from tests.fakes.drafts import run_spec
-from tests.fakes.kernel import OWNER, Counter, Scene, parks, tell, tool
+from tests.fakes.kernel import OWNER, Counter, Scene, Through, parks, tell, tool
 
 Call = Callable[[RunSteps], Awaitable[Any]]
 SPEC = run_spec()
@@ -69,7 +71,7 @@ def test_a_cancelled_run_can_be_taken_at_once_to_be_ended(tmp_path: Path, state:
         assert SPEC.run_id in await scene.claimable()
         run = await scene.open(SPEC, to_end=True)
         await run.finish("cancelled", "enough")
-        assert await scene.state(SPEC) == ["cancelled:cancel"]
+        assert await scene.state(SPEC) == ["cancelled"]
         assert await scene.store.rows("run.waits", SPEC.run_id) == []
         assert SPEC.run_id not in await scene.claimable()
 
@@ -189,6 +191,43 @@ def test_orders_to_a_run_that_has_ended_are_refused(tmp_path: Path, end: str) ->
         with pytest.raises(BadInput, match="has ended"):
             await scene.orders.steer(SPEC.run_id, "1", "x")
         assert scene.store.head == head
+
+    tell(tmp_path, story)
+
+
+class Crossed(Through):
+    """A store in which something happens between an order's look at the run and its event."""
+
+    def __init__(self, scene: Scene, between: Callable[[], Awaitable[object]]) -> None:
+        super().__init__(scene.store)
+        self._between = between
+
+    async def append(self, *drafts: Draft) -> tuple[Appended, ...]:
+        await self._between()
+        return await self._store.append(*drafts)
+
+
+def test_an_order_that_crosses_the_end_of_its_run_is_not_said_to_be_heeded(tmp_path: Path) -> None:
+    async def story(scene: Scene) -> None:
+        run = await scene.open(SPEC)
+        store = Crossed(scene, lambda: run.finish("done", ""))
+        with pytest.raises(BadInput, match="ended before it could heed this"):
+            await Orders(store, scene.clock, OWNER).steer(SPEC.run_id, "1", "wait")
+
+    tell(tmp_path, story)
+
+
+def test_an_answer_that_crosses_its_expiry_is_said_to_be_too_late(tmp_path: Path) -> None:
+    async def story(scene: Scene) -> None:
+        due = scene.clock.now() + 1_000_000
+        await parks((await scene.steps(SPEC)).wait(StepKind.WAIT_HUMAN, {}, "may I?", [approval("a", due)]))
+
+        async def expired() -> None:
+            scene.clock.advance(2)
+            await scene.timers.fire_due()
+
+        with pytest.raises(BadInput, match="this is too late"):
+            await Orders(Crossed(scene, expired), scene.clock, OWNER).answer(SPEC.run_id, "1", {"approved": True})
 
     tell(tmp_path, story)
 
@@ -374,7 +413,7 @@ def test_an_unfit_run_can_still_be_ended(tmp_path: Path) -> None:
         await parks((await scene.open(spec, NEW)).demand_fit())
         await scene.orders.cancel(spec.run_id, "1")
         await (await scene.open(spec, NEW, to_end=True)).finish("cancelled", "")
-        assert await scene.state(spec) == ["cancelled:cancel"]
+        assert await scene.state(spec) == ["cancelled"]
 
     tell(tmp_path, story)
 

@@ -64,6 +64,34 @@ def test_trouble_makes_a_run_rest_and_hinders_nobody(tmp_path: Path) -> None:
     tell(tmp_path, story)
 
 
+def test_a_run_that_rests_again_leaves_its_place_to_one_that_became_ready_meanwhile(tmp_path: Path) -> None:
+    async def story(scene: Scene) -> None:
+        busy, again, tries = Gate(), asyncio.Event(), 0
+
+        async def poisoned(_run: Run) -> None:
+            nonlocal tries
+            tries += 1
+            if tries > 1:
+                await again.wait()
+            raise ValueError("a bug")
+
+        body = Script({"poisoned": poisoned, "busy": busy})
+        async with working(scene, body, Limits(worker=1)):
+            await make(scene, called("poisoned"))
+            await noted(body, "trouble poisoned: a bug")
+            await make(scene, called("busy"))
+            await until(lambda: busy.inside == 1)
+            scene.clock.advance(1)  # it wants to try again, and waits for the place
+            await make(scene, called("patient"))
+            busy.open.set()
+            await noted(body, "done busy")
+            await until(lambda: tries > 1)
+            again.set()
+            await noted(body, "done patient")
+
+    tell(tmp_path, story)
+
+
 def test_a_worker_that_lost_its_lease_stops_and_begins_anew(tmp_path: Path) -> None:
     async def story(scene: Scene) -> None:
         gate, spec = Gate(), called("r")
@@ -114,8 +142,7 @@ def test_a_run_whose_claim_was_taken_from_its_living_worker_is_not_begun_twice_t
         async with working(scene, body) as (_, leases):
             await make(scene, called("r"))
             await until(lambda: gate.inside == 1)
-            # Somebody began to bury it, and then saw that it lives.
-            await scene.store.command("worker.let_go", {"worker": leases.worker, "beats": 0})
+            await scene.store.command("claim.release", {"worker": leases.worker, "run_id": called("r").run_id})
             await make(scene, called("other"))
             await noted(body, "done other")
             gate.open.set()

@@ -25,7 +25,7 @@ def test_a_cancel_interrupts_a_running_tool_at_once_and_the_run_is_ended(tmp_pat
             await noted(body, "cancelled long")
             await unclaimed(scene)
         assert body.notes == ["begin long", "interrupted long", "cancelled long"]
-        assert await scene.state(spec) == ["cancelled:cancel"]
+        assert await scene.state(spec) == ["cancelled"]
 
     tell(tmp_path, story)
 
@@ -48,7 +48,7 @@ def test_a_cancelled_run_that_rests_or_waits_is_ended_without_being_worked_on(tm
                 await scene.orders.cancel(spec.run_id, "1")
                 await noted(body, f"cancelled {spec.model}")
             await unclaimed(scene)
-        assert await scene.state(*specs) == ["cancelled:cancel"] * 2
+        assert await scene.state(*specs) == ["cancelled"] * 2
 
     tell(tmp_path, story)
 
@@ -105,6 +105,24 @@ def test_a_pause_parks_the_run_at_its_next_step_and_a_resume_lets_it_go_on(tmp_p
     tell(tmp_path, story)
 
 
+def test_a_pause_that_is_taken_back_within_the_same_step_does_not_park_the_run(tmp_path: Path) -> None:
+    async def story(scene: Scene) -> None:
+        gate, spec = Gate(), called("r")
+        body = Script({"r": gate})
+        async with working(scene, body):
+            await make(scene, spec)
+            await until(lambda: gate.inside == 1)
+            for number, order in enumerate((scene.orders.pause, scene.orders.resume)):
+                await order(spec.run_id, f"{number}")
+                await make(scene, called(f"other{number}"))
+                await noted(body, f"done other{number}")
+            gate.open.set()
+            await noted(body, "done r")
+        assert "run.parked" not in await scene.types(spec)
+
+    tell(tmp_path, story)
+
+
 def test_a_run_paused_after_its_worker_was_killed_is_parked_and_its_lane_goes_on(tmp_path: Path) -> None:
     async def story(scene: Scene) -> None:
         first, second = called("first", lane="L"), called("second", lane="L")
@@ -139,7 +157,7 @@ def test_a_worker_can_be_stopped_while_it_ends_a_cancelled_run(tmp_path: Path) -
         async with working(scene, body):
 
             async def ended() -> bool:
-                return await scene.state(spec) == ["cancelled:cancel"]
+                return await scene.state(spec) == ["cancelled"]
 
             await until(ended)
 

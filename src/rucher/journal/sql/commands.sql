@@ -7,9 +7,6 @@ ON CONFLICT (worker) DO NOTHING RETURNING worker;
 -- name: worker.beat
 UPDATE workers SET beats = beats + 1 WHERE worker = :worker RETURNING beats;
 
--- name: worker.let_go
-DELETE FROM claims WHERE worker IN (SELECT worker FROM workers WHERE worker = :worker AND beats = :beats) RETURNING run_id;
-
 -- name: worker.leave
 DELETE FROM workers WHERE worker = :worker AND beats = :beats RETURNING worker;
 

@@ -100,6 +100,9 @@ ORDER BY seq LIMIT ?;
 SELECT runs.tenant, runs.agent, runs.mission, count(*) AS count
 FROM claims JOIN runs ON runs.run_id = claims.run_id GROUP BY runs.tenant, runs.agent, runs.mission;
 
+-- name: claims.orphaned
+SELECT run_id FROM claims WHERE worker NOT IN (SELECT worker FROM workers) LIMIT 1;
+
 -- name: claims.wished
 SELECT runs.run_id, runs.wish FROM runs JOIN claims ON claims.run_id = runs.run_id
 WHERE runs.wish <> '' AND claims.worker = ?;

@@ -20,7 +20,10 @@ CREATE TABLE hops (
     updated_at INTEGER NOT NULL
 ) STRICT;
 
+CREATE INDEX hops_by_trace ON hops (trace_id);
 CREATE INDEX hops_open ON hops (seq) WHERE state IN ('made', 'acknowledged', 'sending');
+
+CREATE INDEX hops_ended_badly ON hops (seq) WHERE state IN ('failed', 'uncertain');
 
 CREATE TABLE sessions (
     session_id TEXT    PRIMARY KEY,
@@ -75,7 +78,7 @@ CREATE INDEX runs_by_trace ON runs (trace_id);
 CREATE INDEX runs_by_parent ON runs (parent_id) WHERE parent_id <> '';
 CREATE INDEX runs_to_claim ON runs (queue, priority DESC, seq) WHERE state IN ('ready', 'running');
 CREATE INDEX runs_waiting ON runs (seq) WHERE state = 'waiting';
-CREATE INDEX runs_wished ON runs (run_id) WHERE wish <> '';
+CREATE INDEX runs_wished ON runs (seq) WHERE wish <> '';
 
 -- What a waiting run waits for, until it goes on. `topic` is what a signal must name; `due_at` what time brings; `seq` tells
 -- this wait from others at the same step.

@@ -67,8 +67,8 @@ WHERE state = 'queued' AND wish <> 'pause' AND state IN ('queued', 'ready', 'run
 -- name: run.acquired
 UPDATE runs SET state = 'running', worker = :worker, reason = '', updated_at = :at WHERE run_id = :run_id;
 
--- name: run.state
-UPDATE runs SET state = :state, reason = :reason, updated_at = :at WHERE run_id = :run_id;
+-- name: run.ended
+UPDATE runs SET state = :state, wish = '', reason = :reason, updated_at = :at WHERE run_id = :run_id;
 
 -- name: run.let_go
 UPDATE runs SET state = CASE wish WHEN 'cancel' THEN 'ready' ELSE :state END, reason = :reason, updated_at = :at
