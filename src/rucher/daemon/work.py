@@ -6,7 +6,7 @@ others never notice.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -23,7 +23,7 @@ from rucher.instance.agents import AgentFile
 from rucher.journal.store import JournalStore
 from rucher.kernel.run import Run
 from rucher.kernel.spec import RunSpec, Versions
-from rucher.kernel.steps import RunSteps
+from rucher.kernel.steps import RunSteps, step_key
 from rucher.mailbox.rows import Kind
 from rucher.protocol.conversation import Effect
 from rucher.protocol.errors import BadInput, Corrupt, Diverged, Fenced, Retryable, RucherError, Suspended
@@ -72,12 +72,17 @@ class Work:
             run.spec.session,
             lambda box: box.put(Kind.MESSAGE, run.spec.hop or run.spec.run_id, message.row, self._at.clock.now()),
         )
-        await self._turn(run, message)
+        try:
+            await self._turn(run, message)
+        finally:
+            if run.wish == "cancel":
+                await self._end_calls_at_once(run)
         await self._at.mailboxes.message_done(run.spec.session, seq)
         await self._mended(run.spec)
 
     async def stop(self, run: Run, state: str, reason: str) -> None:
-        """End the run in this state, and say so in its room."""
+        """End the run in this state, and say so in its room, once no tool of it goes on anywhere."""
+        await self._end_calls(run)
         message = await self._message(run.spec)
         await self._finish(run, message, Outcome(state, f"I stopped: {reason}.", reason))
 
@@ -99,6 +104,23 @@ class Work:
             log.warning("the journal cannot be written", reason=str(unwritten))
         else:
             self._stopped[spec.session] = reason
+
+    async def _end_calls_at_once(self, run: Run) -> None:
+        """Do not leave it to `stop`, which waits until the run's children have ended, and whose log knows of no reads."""
+        try:
+            await self._end_calls(run)
+        except RucherError as error:
+            log.warning("a tool of a cancelled run is not ended yet", run=run.spec.run_id, reason=told(error))
+
+    async def _end_calls(self, run: Run) -> None:
+        keys = _open_calls(run)
+        if not keys:
+            return
+        try:
+            await self._at.tools(run.spec.session).cancel(keys)
+        except Corrupt as error:
+            # Its sandbox is ended, and in a session that cannot be read no other is started.
+            log.warning("a run is ended in a damaged session", run=run.spec.run_id, reason=told(error))
 
     async def _mended(self, spec: RunSpec) -> None:
         rows = await self._at.store.rows("session.get", spec.session)
@@ -174,6 +196,15 @@ def versions_of(agent: AgentFile) -> Versions:
     """What a run of this agent is begun with: hashes of its persona and of the tools that it is offered."""
     tools = [[spec.name, spec.description, spec.parameters, spec.effect.value] for spec in offered(agent)]
     return Versions(prompt=_hash(agent.persona), tools=_hash(json.dumps(tools, sort_keys=True)))
+
+
+def _open_calls(run: Run) -> Sequence[str]:
+    """The keys of tool calls that were asked for and have no result: some of them may be under way."""
+    return [
+        step_key(run.spec.run_id, name, step.attempt)
+        for name, step in run.log.steps.items()
+        if step.kind == StepKind.TOOL_CALL and step.result is None
+    ]
 
 
 def _hash(text: str) -> str:

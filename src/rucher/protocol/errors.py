@@ -46,7 +46,7 @@ class Corrupt(RucherError):
 
 
 class Suspended(RucherError):
-    """The run is parked until its owner decides about one step; nothing holds its place in memory."""
+    """The run goes no further just now: it is parked, or about to be ended; nothing holds its place in memory."""
 
     def __init__(self, run_id: str, step: str, reason: str) -> None:
         super().__init__(reason)

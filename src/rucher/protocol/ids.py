@@ -12,7 +12,7 @@ ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _VALUES = {char: value for value, char in enumerate(ALPHABET)}
 _PATTERN = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _PAIRS = tuple(a + b for a in ALPHABET for b in ALPHABET)
-_SHARED_CHARS = 10
+_SHARED_CHARS = 6
 _KEPT_CHARS = 21
 
 
@@ -46,7 +46,7 @@ def derived(*parts: str) -> str:
 
 
 def caused(cause: str, *parts: str) -> str:
-    """The id that stands for these parts of what `cause` led to: the first 10 characters of `cause`, then 80 bits of a hash."""
+    """The id that stands for these parts of what `cause` led to: the first 6 characters of `cause`, then 100 bits of a hash."""
     return cause[:_SHARED_CHARS] + derived(cause, *parts)[_SHARED_CHARS:]
 
 

@@ -1,6 +1,6 @@
 """The seams between packages: small Protocols, wired in `rucher.daemon`, checked by one conformance suite each."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -116,6 +116,14 @@ class Tools(Protocol):
         """Whether the call under `key` ran; UNKNOWN unless there is a sure sign. Raises Corrupt or Retryable."""
         ...
 
+    async def cancel(self, keys: Collection[str]) -> None:
+        """Return once none of the calls under these keys goes on, with all that they started, nor can be begun any more.
+
+        A task that is cancelled while it awaits `execute` ends no call; only this does. Raises Corrupt when the session's
+        files are damaged (nothing goes on then either), Retryable when nobody can tell just now.
+        """
+        ...
+
 
 class StepKind(StrEnum):
     """What a step of a run is."""
@@ -137,7 +145,8 @@ class Steps(Protocol):
 
     Steps are numbered in the order in which they are asked for, so the same code with the same answers always asks for the
     same steps. Every method may raise Diverged when the recorded step was for another request, Fenced when the run was taken
-    over, Suspended when it is parked (it waits, or its owner paused it), and Retryable when the store cannot write.
+    over, Suspended when it goes no further here (it waits, or its owner paused or cancelled it), and Retryable when the store
+    cannot write.
     """
 
     async def perform(
@@ -153,7 +162,8 @@ class Steps(Protocol):
 
         `probe(key)` is asked first when a step that must not run twice was intended before and has no result; without
         it, `act` must itself be safe to call again with the same key. `most` is what it may use, by measure (`tokens`,
-        `nanodollars`, `wall_us`); raises Exhausted when a budget does not cover that, and what `act` raises.
+        `nanodollars`, `wall_us`); raises Exhausted when a budget does not cover that or
+        another measure than tool calls is used up, and what `act` raises.
         """
         ...
 

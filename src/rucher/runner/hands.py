@@ -58,8 +58,9 @@ def next_step(calls: Sequence[Call], cancelled: Callable[[str], bool]) -> Run | 
     if cancelled(first.key):
         return Settle(first, Outcome.ERROR, "cancelled before it ended")
     if first.effect == "read":
-        together: list[Call] = []
-        for one in calls[:_READERS]:
+        # The first was asked about once and not again: it may have been cancelled in between, and then nothing was left.
+        together = [first]
+        for one in calls[1:_READERS]:
             if one.effect != "read" or cancelled(one.key):
                 break
             together.append(one)
@@ -155,7 +156,8 @@ class Hands:
             case "write_file":
                 return write_file(one.arguments, self._workspace)
             case "search":
-                return search(one.arguments, self._workspace, lambda: self._clock.monotonic() > deadline)
+                reason = self._reason_to_stop(one, deadline)
+                return search(one.arguments, self._workspace, lambda: reason() is not None)
             case "shell":
                 return shell(one.arguments, self._reason_to_stop(one, deadline), self._end)
             case _:
@@ -164,7 +166,8 @@ class Hands:
                 )
 
     def _reason_to_stop(self, one: Call, deadline: float) -> Callable[[], str | None]:
-        seen = self._mailbox.inbound_version()
+        # Nothing is seen yet: it may have been cancelled since this runner decided to begin it.
+        seen = b""
 
         def reason() -> str | None:
             nonlocal seen

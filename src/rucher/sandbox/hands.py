@@ -5,7 +5,7 @@ sandbox, and lets no call be begun after it was reported as one that could not r
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from rucher.protocol.conversation import Effect, ToolCall, ToolResult, ToolSpec
 from rucher.protocol.errors import Corrupt, Denied, Retryable, Uncertain
 from rucher.protocol.ports import Clock, Proof
 from rucher.sandbox.bubblewrap import Bubblewrap
+from rucher.sandbox.cancelling import Cancelling
 from rucher.sandbox.mailboxes import Mailboxes, translated
 from rucher.sandbox.ownership import adopt
 from rucher.sandbox.patience import Patience
@@ -84,6 +85,7 @@ class SessionHands:
         self._recovering = asyncio.Lock()
         self._used_at = clock.monotonic()
         self.runner = Tended(self._dir, launcher, clock, patience)
+        self._cancelling = Cancelling(session_id, mailboxes, self.runner, clock, patience)
 
     async def execute(self, call: ToolCall, spec: ToolSpec, key: str) -> ToolResult:
         """Run the call in the session's sandbox, or return the result that `key` already has; see port `Tools`.
@@ -100,10 +102,10 @@ class SessionHands:
         with self._at_work():
             return await self._mailboxes.use(self.session_id, lambda box: _proof(box, key))
 
-    async def cancel(self, key: str) -> None:
-        """Ask the runner to stop the call under `key`, which then ends as a failed one."""
+    async def cancel(self, keys: Collection[str]) -> None:
+        """End the calls under these keys, whichever process's runner is at them; see port `Tools`."""
         with self._at_work():
-            await self._mailboxes.use(self.session_id, lambda box: box.cancel(key, self._clock.now()))
+            await self._cancelling.end(keys)
 
     async def workspace(self) -> Path:
         """The session's workspace, made if need be; what the host puts there it must give away with `adopt`."""

@@ -17,6 +17,8 @@ class Patience:
     """The oldest call not begun for so long means that the runner is stuck, however it beats."""
     margin_s: float = 5.0
     """What a call may take beyond its own limit, which the runner enforces, before the host ends the sandbox."""
+    cancel_s: float = 3.0
+    """What a runner may take to end a call that was cancelled, before the host ends the sandbox."""
     idle_s: float = 60.0
     """A runner without calls for so long is stopped."""
     quick_s: float = 10.0

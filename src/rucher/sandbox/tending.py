@@ -1,6 +1,6 @@
 """Keeps one session's runner alive: starts it, notices that it died or is stuck, replaces it, rests when that is vain.
 
-Called by the session's hands on the event loop's thread; nothing here waits, but for `ended`.
+Called by the session's hands on the event loop's thread; nothing here waits, but for `ended` and `end_any`.
 """
 
 from pathlib import Path
@@ -9,9 +9,11 @@ from rucher.mailbox.errors import MailboxCorrupt
 from rucher.protocol.errors import Retryable
 from rucher.protocol.ports import Clock
 from rucher.sandbox.bubblewrap import Bubblewrap, Sandbox
+from rucher.sandbox.holders import is_held, kill_holder
 from rucher.sandbox.patience import Breaker, Patience, Pulse
 
 _EXIT_CORRUPT = 4
+_TICK_S = 0.005
 
 
 class Tended:
@@ -23,7 +25,8 @@ class Tended:
         self._clock = clock
         self._patience = patience
         self._breaker = Breaker(patience)
-        self._pulse = Pulse(session_dir / ".heartbeat", clock.monotonic())
+        self._heartbeat = session_dir / ".heartbeat"
+        self._pulse = Pulse(self._heartbeat, clock.monotonic())
         self._sandbox: Sandbox | None = None
         self._dying: list[Sandbox] = []
         self.last_words = ""
@@ -54,7 +57,7 @@ class Tended:
             self._sandbox = self._launcher.start_runner(self._dir)
         except OSError as error:
             raise Retryable(f"session {self._dir.name}: no process can be started for its tools: {error}") from error
-        self._pulse = Pulse(self._dir / ".heartbeat", now)
+        self._pulse = Pulse(self._heartbeat, now)
         return True
 
     def rests_s(self) -> float:
@@ -82,6 +85,27 @@ class Tended:
         for sandbox in tuple(self._dying):
             await sandbox.ended()
         self._forget_dead()
+
+    def any_lives(self) -> bool:
+        """Whether the session has a runner, be it another process's."""
+        own = (self._sandbox, *self._dying)
+        return any(sandbox is not None and sandbox.alive for sandbox in own) or is_held(self._heartbeat)
+
+    async def end_any(self) -> None:
+        """End the session's runner, be it another process's, with its sandbox, and return once it is gone.
+
+        Raises Retryable for one that cannot be killed from here, as it runs on another machine.
+        """
+        self.stop()
+        await self.ended()
+        deadline = self._clock.monotonic() + self._patience.cancel_s
+        while is_held(self._heartbeat):
+            if self._clock.monotonic() > deadline:
+                raise Retryable(
+                    f"{self._heartbeat}: a runner that nobody here can end holds it and does not obey; end it where it runs"
+                )
+            kill_holder(self._heartbeat)
+            await self._clock.sleep(_TICK_S)
 
     def _bury(self, sandbox: Sandbox, now: float) -> None:
         self._pulse.silent_s(now)

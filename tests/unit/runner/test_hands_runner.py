@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from rucher.mailbox.host import HostMailbox, create
 from rucher.mailbox.rows import Call, Kind, Outcome, ResultRow
@@ -148,6 +149,31 @@ def test_a_cancelled_command_is_ended(served: Served) -> None:
     result = served.host.result(key)
     assert result is not None
     assert "cancelled" in result.text
+
+
+@pytest.mark.parametrize(("name", "arguments"), [("shell", {"command": "sleep 60"}), ("search", {"pattern": "needle"})])
+def test_a_call_cancelled_just_before_it_begins_is_ended(
+    served: Served, name: str, arguments: Mapping[str, Any]
+) -> None:
+    class ToldLate(RunnerMailbox):
+        """Says that a call is not cancelled, and learns right afterwards that it is."""
+
+        @override
+        def cancelled(self, key: str) -> bool:
+            before = super().cancelled(key)
+            served.host.cancel(key, 1)
+            return before
+
+    (served.workspace / "hay").write_text("needle")
+    key = served.put(name, arguments, "read" if name == "search" else "non_idempotent", timeout_s=3)
+    mailbox = ToldLate(str(served.folder), lambda: 1)
+    mailbox.recover()
+    Hands(mailbox, str(served.workspace), REAL).serve(0.1)
+    mailbox.close()
+    result = served.host.result(key)
+    assert result is not None
+    assert result.outcome is Outcome.ERROR
+    assert "longer than" not in result.text
 
 
 def test_a_background_child_that_holds_the_output_open_does_not_hold_the_answer(served: Served) -> None:

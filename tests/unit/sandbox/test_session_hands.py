@@ -196,7 +196,7 @@ def test_a_cancelled_call_ends_soon_as_a_failed_one(place: Place) -> None:
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(done(hands, SHELL, "k", command="touch begun; sleep 60"))
             await until(begun.exists)
-            await hands.cancel("k")
+            await hands.cancel(["k"])
             return await running
 
     result = place.during(attack)
