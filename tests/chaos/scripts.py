@@ -5,7 +5,7 @@ same steps.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -266,6 +266,9 @@ class _OutsideTools:
 
     async def probe(self, key: str) -> Proof:
         return self._it.proof(key)
+
+    async def cancel(self, _keys: Collection[str]) -> None:
+        raise AssertionError("the loop cancels nothing")
 
 
 def _demand_valid(conversation: Conversation) -> list[ToolResult]:

@@ -77,7 +77,7 @@ def test_work_waits_for_a_server_that_stays_away_and_goes_on_when_it_is_back(tmp
 def test_connections_cut_in_mid_commit_neither_lose_nor_double_anything(tmp_path: Path) -> None:
     server = shared()
     url = server.new_database()
-    with Cutter(server.port) as cutter, crew(tmp_path, url, load(30)) as workers:
+    with Cutter(server.port) as cutter, crew(tmp_path, url, load(80)) as workers:
         cuts = iter([Cut.BEFORE, Cut.AFTER, Cut.RACING, Cut.LATE] * 2)
 
         def trouble() -> None:

@@ -14,6 +14,7 @@ from tests.fakes.hive import until
 
 AT_ONCE = 6
 
+
 def edges_of_an_undisturbed_run(folder: Path) -> Sequence[str]:
     with crew(folder / "undisturbed", new_postgres(folder), {"one": "sure"}) as workers:
         workers.finish(workers.start())

@@ -118,6 +118,8 @@ class EdgedStore(JournalStore):
         self._edges = edges
         self._outside = outside
         self._roots = roots
+        self.held: set[str] = set()
+        """Runs that this process has claimed and not given back."""
 
     @override
     async def write(self, write: RunWrite) -> None:
@@ -136,7 +138,17 @@ class EdgedStore(JournalStore):
 
     @override
     async def command(self, statement: str, *parameters: Mapping[str, Any]) -> Answer:
-        return await self._between(statement, super().command(statement, *parameters))
+        answer = await self._between(statement, super().command(statement, *parameters))
+        match statement:
+            case "claim.take":
+                self.held |= {row["run_id"] for row in answer}
+            case "claim.release":
+                self.held -= {each["run_id"] for each in parameters}
+            case "worker.join":
+                self.held.clear()
+            case _:
+                pass
+        return answer
 
     @override
     async def rows(self, statement: str, *parameters: Any) -> list[Mapping[str, Any]]:
@@ -144,6 +156,8 @@ class EdgedStore(JournalStore):
         if statement == "claims.wished":
             for row in found:
                 self._outside.note("heard", row["run_id"], row["wish"])
+        if statement == "claims.orphaned":
+            await self._edges.reach("looked for orphans")
         return found
 
     async def _between(self, edge: str, commit: Awaitable[T]) -> T:
@@ -276,7 +290,7 @@ async def _opened(post: Post, clock: Clock) -> Adapter:
 
 
 async def _until_ended(
-    post: Post, edges: Edges, store: JournalStore, kernel: Kernel, works: list[Awaitable[None]]
+    post: Post, edges: Edges, store: EdgedStore, kernel: Kernel, works: list[Awaitable[None]]
 ) -> None:
     outside = Outside(post.folder / "outside")
     async with asyncio.TaskGroup() as group:
@@ -284,12 +298,13 @@ async def _until_ended(
         for name, agent in post.runs:
             await surely(SystemClock(), lambda name=name, agent=agent: kernel.create(_spec(name, agent)))  # type: ignore[misc]
             outside.note("accepted", name)
-        await once(lambda: not post.works or edges.passed("after worker.join"))
+        await once(lambda: not post.works or edges.passed("looked for orphans"))
         outside.note("up", post.name)
         while True:
             if await surely(SystemClock(), lambda: _ended(store, post.until)):
                 break
             await asyncio.sleep(LOOK_S)
+        await once(lambda: not store.held)
         for task in tasks:
             task.cancel()
 

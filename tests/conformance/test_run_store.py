@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import random
+import string
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
@@ -18,9 +20,10 @@ from rucher.kernel.orders import Orders
 from rucher.kernel.records import record
 from rucher.kernel.spec import RunSpec
 from rucher.kernel.steps import RunSteps
-from rucher.kernel.waits import approval, event, timer
+from rucher.kernel.waits import MOST_TOPIC, approval, event, timer
 from rucher.protocol.conversation import Effect
 from rucher.protocol.errors import BadInput, Exhausted, Fenced
+from rucher.protocol.events import control_event
 from rucher.protocol.ports import StepKind
 from tests.conformance.conftest import Opener, new_place
 from tests.fakes.clock import ManualClock
@@ -119,6 +122,34 @@ def test_what_is_refused_fails_its_own_writer_only_in_a_crowd(opened: Opener) ->
             assert [event.seq for event in await store.read(0, 999)] == list(range(1, 62))
             # Those that were in one batch with a fault go on as before.
             await asyncio.gather(*(store.write(write(3, 1, 1, spec)) for spec in specs))
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_of_what_is_committed_together_commands_find_what_the_rows_made(opened: Opener, *, fault: bool) -> None:
+    """Also when one unit of them fails, for which the others are taken again."""
+
+    async def check() -> None:
+        async with opened() as store:
+            await store.command("worker.join", {"worker": "w", "host": "h", "role": "all", "at": 1})
+            claim = {"run_id": SPEC.run_id, "worker": "w", "at": 1}
+            late = [store.write(write(9, 9))] if fault else []
+            told: list[Any] = await asyncio.gather(
+                store.command("claim.take", claim), *late, store.write(created()), return_exceptions=True
+            )
+            assert [row["run_id"] for row in told[0]] == [SPEC.run_id]
+            pause = control_event(
+                tenant="local", part="test", kind="run.paused", key="1", trace_id=SPEC.trace_id, occurred_at=NOW,
+                body={"run": SPEC.run_id},
+            )  # fmt: skip
+            late = [store.write(write(9, 9))] if fault else []
+            told = await asyncio.gather(
+                store.command("claim.release", claim), store.command("claim.take", claim), *late, store.append(pause),
+                return_exceptions=True,
+            )  # fmt: skip
+            assert [row["run_id"] for row in told[0]] == [SPEC.run_id]
+            assert told[1] == []
 
     asyncio.run(check())
 
@@ -341,6 +372,20 @@ def test_a_run_that_ends_leaves_no_descendant_at_work(opened: Opener, tmp_path: 
             ]  # fmt: skip
 
     asyncio.run(check())
+
+
+def test_every_topic_that_the_kernel_takes_can_be_kept_as_a_key(place: Place, tmp_path: Path) -> None:
+    topic = "".join(random.Random(1).choices(string.ascii_letters, k=MOST_TOPIC))
+
+    async def story(scene: Scene) -> None:
+        steps = await scene.steps(SPEC)
+        await parks(steps.wait(StepKind.JOIN, {}, "x", [event(topic)]))
+        await scene.signal(topic, {"n": 1})
+        assert await scene.state(SPEC) == ["ready"]
+
+    tell(tmp_path, story, place)
+    with pytest.raises(BadInput, match="a topic of 1,001 bytes"):
+        event(topic + "x")
 
 
 class Steady:

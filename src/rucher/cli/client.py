@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx2
 
+from rucher.daemon.lock import holder_of
 from rucher.daemon.settings import load_settings
 from rucher.instance.layout import Instance
 from rucher.instance.secrets import read_token
@@ -48,13 +49,16 @@ class Daemon:
 
         Raises BadInput when it was refused, Retryable when it may work later, and Uncertain when the daemon failed at it.
         """
+        if not holder_of(self._instance.lock):
+            # Another folder's daemon may answer on this port: that of the one that this one was copied from.
+            raise self._not_running()
         try:
             response = self._client.request(
                 method, path, json=json, params={} if wait_s is None else {"wait_s": wait_s},
                 timeout=ANSWER_S + (wait_s or 0.0),
             )  # fmt: skip
         except httpx2.ConnectError as error:
-            raise BadInput(f"the daemon of {self._instance.root} is not running; start it with `rucher up`") from error
+            raise self._not_running() from error
         except httpx2.RequestError as error:
             raise Retryable(
                 f"the daemon stopped answering ({error}); what it accepted is kept, look with `rucher events`"
@@ -86,6 +90,9 @@ class Daemon:
             left -= wait
             if found["status"] != "pending" or left <= 0:
                 return found
+
+    def _not_running(self) -> BadInput:
+        return BadInput(f"the daemon of {self._instance.root} is not running; start it with `rucher up`")
 
     def _refusal(self, response: httpx2.Response) -> RucherError:
         detail = _detail(_json(response))

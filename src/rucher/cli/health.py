@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rucher.cli.checks import FAIL, OK, WARN, Check, attempted, secrets, space, this_processor
 from rucher.cli.client import Daemon
-from rucher.cli.journal import public_key
 from rucher.cli.new import is_free
+from rucher.cli.ownership import demand_own, public_key
 from rucher.daemon.lock import holder_of
 from rucher.daemon.rulebook import destinations
 from rucher.daemon.settings import EmbeddedModelSettings, Settings, load_settings, store_place, weights_folder
@@ -75,6 +75,7 @@ def _journal(instance: Instance, settings: Settings) -> Iterator[Check]:
 
     async def reading() -> list[Check]:
         async with read_store(place, SystemClock()) as store:
+            await demand_own(instance, store)
             return [await _opened(store), await _sealed(instance, store), *await _troubles(store)]
 
     try:

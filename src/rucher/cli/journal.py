@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-from nacl.signing import VerifyKey
 
+from rucher.cli.ownership import demand_idle, demand_own, public_key
 from rucher.cli.reading import LAST_SEQ, read
 from rucher.cli.show import clean, document
 from rucher.daemon.lock import sole_daemon
 from rucher.daemon.settings import find_instance, load_settings, store_place
 from rucher.instance.layout import Instance
-from rucher.instance.secrets import node_key
 from rucher.journal.archive import HELD, Plan, Progress, archive, plan
 from rucher.journal.artifacts import durable_file
 from rucher.journal.cloudevents import cloudevent
@@ -25,7 +24,7 @@ from rucher.journal.history import all_events
 from rucher.journal.seals import verify
 from rucher.journal.statements import view_tables
 from rucher.journal.store import StoreReader, open_store, read_store
-from rucher.protocol.clock import SystemClock, SystemEntropy
+from rucher.protocol.clock import SystemClock
 from rucher.protocol.errors import BadInput
 from rucher.protocol.events import Event
 from rucher.protocol.subjects import matches
@@ -62,13 +61,16 @@ def verified(context: click.Context, *, as_json: bool) -> None:
 @journal.command(name="rebuild")
 @click.pass_context
 def rebuild(context: click.Context) -> None:
-    """Empty every view and fold it again from the events, archived ones too; the daemon must be stopped."""
+    """Empty every view and fold it again from the events, archived ones too; daemon and workers must be stopped."""
     instance = find_instance(context.obj)
     place = store_place(instance, load_settings(instance))
     if isinstance(place, Path) and not place.is_file():
         raise BadInput(f"there is no journal at {instance.journal} yet; start the daemon with `rucher up`")
 
     async def rebuilding() -> int:
+        async with read_store(place, SystemClock()) as store:
+            await demand_own(instance, store)
+            await demand_idle(instance, place, store)
         async with open_store(place, SystemClock(), instance.archive) as store:
             return await store.rebuild()
 
@@ -161,16 +163,6 @@ def archived(
     click.echo(f"the events from {done.last_seq + 1} on stay, as {HELD[done.held]}")
 
 
-def public_key(instance: Instance) -> VerifyKey:
-    """The key that this node's seals are checked with; raises BadInput when there is none, and never makes one."""
-    if not instance.node_key.is_file():
-        raise BadInput(
-            f"there is no node key at {instance.node_key}, so no seal can be checked; "
-            "the daemon makes one at its first start, or restore yours from a backup"
-        )
-    return node_key(instance.node_key, SystemEntropy()).verify_key
-
-
 async def _archive(instance: Instance, clock: SystemClock, before_us: int, *, dry_run: bool) -> Plan:
     public = public_key(instance)
     place = store_place(instance, load_settings(instance))
@@ -178,6 +170,7 @@ async def _archive(instance: Instance, clock: SystemClock, before_us: int, *, dr
         # A daemon may be writing: its store is used as it is, and surely not migrated.
         if await store.meta("views") != view_tables()[1]:
             raise BadInput("the store was last used by another version of Rucher; start this one once with `rucher up`")
+        await demand_own(instance, store)
         planned = await plan(store, before_us)
     if dry_run or not planned.events:
         return planned

@@ -70,8 +70,8 @@ class LazyGroup(click.Group):
             import difflib
 
             near = difflib.get_close_matches(name, COMMANDS, n=2)
-            hint = f"did you mean {' or '.join(near)}?" if near else "see rucher --help"
-            raise click.UsageError(f"there is no command {name!r}; {hint}", ctx)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise click.UsageError(f"there is no command {name[:60]!r}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
     @override
@@ -130,8 +130,7 @@ def _exit_code() -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        return _misused(error)
     except RucherError as error:
         return _refused(str(error), LATER if isinstance(error, Retryable) else UNUSABLE)
     except BrokenPipeError:
@@ -141,6 +140,14 @@ def _exit_code() -> int:
         where = f"{error.filename}: " if error.filename else ""
         return _refused(f"{where}{error.strerror or error}; check that it exists and is yours", UNUSABLE)
     return code if isinstance(code, int) else 0
+
+
+def _misused(error: click.ClickException) -> int:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return error.exit_code
+    path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "rucher"
+    return _refused(f"{error.format_message().rstrip('.')}; see {path} --help", error.exit_code)
 
 
 def _refused(text: str, code: int) -> int:

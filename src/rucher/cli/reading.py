@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rucher.cli.ownership import demand_own
 from rucher.daemon.settings import find_instance, load_settings, store_place
 from rucher.journal.store import StoreReader, read_store
 from rucher.protocol.clock import SystemClock
@@ -15,6 +16,7 @@ MOST_ROWS = 1_000_000
 """The most that one list shows."""
 LAST_SEQ = 2**63 - 1
 """The greatest number that the journal can hold."""
+_ID_CHARS = 26
 _CONFUSED = str.maketrans("OIL", "011")
 
 
@@ -24,6 +26,7 @@ def read(given: Path | None, work: Callable[[StoreReader], Awaitable[R]]) -> R:
 
     async def reading() -> R:
         async with read_store(store_place(instance, load_settings(instance)), SystemClock()) as store:
+            await demand_own(instance, store)
             return await work(store)
 
     return asyncio.run(reading())
@@ -33,7 +36,9 @@ def spelled(given: str) -> str:
     """An id, or its beginning, as a person may type it, in its own letters; raises BadInput for no id at all."""
     text = given.strip().upper().translate(_CONFUSED)
     if not text.isalnum() or not text.isascii():
-        raise BadInput(f"{given!r} is no id; ids are 26 letters and digits, or as many of them as make it unique")
+        raise BadInput(f"{given[:60]!r} is no id; ids are 26 letters and digits, or as many of them as make it unique")
+    if len(text) > _ID_CHARS:
+        raise BadInput(f"{given[:60]!r} ... is longer than an id; ids are {_ID_CHARS} letters and digits")
     return text
 
 

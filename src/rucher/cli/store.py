@@ -2,23 +2,22 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from rucher.cli.journal import public_key
-from rucher.cli.show import clean, document, iso, span
-from rucher.daemon.lock import holder_of, sole_daemon
-from rucher.daemon.marks import Marks
+from rucher.cli.ownership import demand_idle, demand_own, public_key, workers
+from rucher.cli.show import clean, document, span
+from rucher.daemon.lock import sole_daemon
 from rucher.daemon.settings import find_instance, load_settings, store_place
 from rucher.instance.layout import Instance
 from rucher.journal.copying import copy, differences, finish
 from rucher.journal.places import Facts, facts_of, place_of, shown
 from rucher.journal.statements import SCHEMA_VERSION, USE_NEWER, view_tables
-from rucher.journal.store import Place, StoreReader, open_store, read_store
+from rucher.journal.store import Place, open_store, read_store
 from rucher.protocol.clock import SystemClock
 from rucher.protocol.errors import BadInput
 
@@ -114,18 +113,8 @@ async def _status(instance: Instance, place: Place) -> dict[str, Any]:
             "events": count["count"], "archived": archives[-1]["last_seq"] if archives else 0, "head": await reader.head_seq(),
             "views": "current" if current else "of another version; folded again at the next start", "seals": len(seals),
             "sealed_to": seals[-1]["last_seq"] if seals else 0, "archives": len(archives),
-            "workers": _workers(instance, place, await reader.rows("workers.all")),
+            "workers": workers(instance, place, await reader.rows("workers.all")),
         }  # fmt: skip
-
-
-def _workers(instance: Instance, place: Place, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Who works on the store; of a file nobody does but the daemon that holds the instance."""
-    marks, alone = Marks(instance.workers), isinstance(place, Path) and not holder_of(instance.lock)
-    return [
-        {name: row[name] for name in ("worker", "host", "role")}
-        | {"started_at": iso(row["started_at"]), "state": "dead" if alone or marks.is_dead(row) else "working"}
-        for row in rows
-    ]
 
 
 async def _existing(place: Place) -> Facts:
@@ -141,9 +130,10 @@ async def _migrate(instance: Instance, place: Place) -> str:
         raise facts.newer
     if facts.schema == SCHEMA_VERSION:
         async with read_store(place, SystemClock()) as reader:
+            await demand_own(instance, reader)
             if await reader.meta("views") == view_tables()[1]:
                 return f"nothing to do: {facts.place} has schema {facts.schema}, which is what this Rucher writes"
-            await _demand_idle(instance, place, reader)
+            await demand_idle(instance, place, reader)
     clock = SystemClock()
     began = clock.monotonic()
 
@@ -154,18 +144,6 @@ async def _migrate(instance: Instance, place: Place) -> str:
     count = await _telling(f"bringing {facts.place} from schema {facts.schema} to {SCHEMA_VERSION}", opening())
     took = span(round((clock.monotonic() - began) * 1e6))
     return f"{facts.place} has schema {SCHEMA_VERSION} now; its views were folded from {count:,} events in {took}"
-
-
-async def _demand_idle(instance: Instance, place: Place, reader: StoreReader) -> None:
-    """Raise BadInput while somebody works on the store; the instance's lock is held by this command."""
-    if isinstance(place, Path):
-        return
-    for worker in _workers(instance, place, await reader.rows("workers.all")):
-        if worker["state"] == "working":
-            raise BadInput(
-                f"worker {worker['worker']} on {worker['host']} works on {shown(place)}; stop it first (if it was killed, "
-                "a daemon notices within two minutes)"
-            )
 
 
 async def _copy(instance: Instance, here: Place, there: Place) -> tuple[list[str], int]:
@@ -179,19 +157,17 @@ async def _copy(instance: Instance, here: Place, there: Place) -> tuple[list[str
         raise BadInput(f"the store to copy into is in use: {into.place} has schema {into.schema}; give an empty one")
     clock = SystemClock()
     async with read_store(here, clock) as source:
-        owner = await source.meta("instance")
-        if owner not in ("", key):
-            raise BadInput(
-                f"{facts.place} belongs to another instance (its node key begins with {owner[:12]}, that of {instance.root} "
-                f"with {key[:12]}); name the instance that it belongs to with --dir"
-            )
-        await _demand_idle(instance, here, source)
+        await demand_own(instance, source)
+        await demand_idle(instance, here, source)
         with _counted() as tell:
             async with open_store(there, clock, instance.archive) as target:
                 await copy(source, target, key, tell)
                 faults = await differences(source, target, public, instance.seal_head, instance.archive, tell)
                 if faults:
                     return faults, 0
+                await demand_idle(instance, here, source)
+                if await source.head_seq() != await target.head_seq():
+                    return ["somebody wrote into the source meanwhile; stop its workers and copy again"], 0
                 await finish(source, target, key)
                 return [], int((await source.rows("event.count"))[0]["count"])
 

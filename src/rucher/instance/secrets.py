@@ -1,7 +1,10 @@
 """The two small secrets of an instance: its token and its node key. Made once, whole or not at all, for their owner only."""
 
+import fcntl
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from nacl.encoding import HexEncoder
@@ -32,8 +35,21 @@ def node_key(path: Path, entropy: Entropy) -> SigningKey:
 
 def _made_or_read(path: Path, entropy: Entropy) -> str:
     if not os.path.lexists(path):
-        _write(path, entropy.bytes(_BYTES).hex())
+        with _alone(path.parent):
+            if not os.path.lexists(path):
+                _write(path, entropy.bytes(_BYTES).hex())
     return _read(path)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Two processes that start at once must not make two secrets."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _read(path: Path) -> str:

@@ -14,13 +14,14 @@ from nacl.signing import VerifyKey
 from rucher.journal.rows import COLUMNS, SEQ
 from rucher.journal.seals import verify
 from rucher.journal.store import UNFINISHED, JournalStore, StoreReader
+from rucher.journal.units import DAEMON
 from rucher.protocol.errors import BadInput
 
 BATCH = 5000
 Progress = Callable[[int, int, str], None]
 """Told how many are done, how many there are, and what is being done."""
 
-_OWN = frozenset({"schema", "views", "wal_grown", UNFINISHED})
+_OWN = frozenset({"schema", "views", "wal_grown", DAEMON, UNFINISHED})
 """Keys of `meta` that are about one database rather than about the journal in it."""
 _WHOLE = {
     "event.count": "the events",

@@ -4,6 +4,7 @@ Called by `rucher store`. It reads only, and never shows a password.
 """
 
 import asyncio
+import re
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from rucher.journal.store import Place
 from rucher.protocol.errors import BadInput
 
 _URLS = ("postgres://", "postgresql://")
+_KEYWORDS = re.compile(r"\b(host|hostaddr|dbname|user|password|service)\s*=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ def place_of(text: str) -> Place:
     """The place that a person names: a path, or the URL of a PostgreSQL database; raises BadInput for another URL."""
     if text.startswith(_URLS):
         return text
+    if _KEYWORDS.search(text) and not Path(text).exists():
+        raise BadInput("this is no path; give a PostgreSQL database as postgresql://USER@HOST:PORT/DATABASE")
     if "://" in text:
         scheme = text.partition("://")[0]
         raise BadInput(f"{scheme}:// is no store; give the path of a file, or postgresql://USER@HOST:PORT/DATABASE")
@@ -50,9 +54,11 @@ def shown(place: Place) -> str:
         return str(place)
     try:
         parts = urlsplit(place)
+        if parts.fragment or "@" in parts.path + parts.query:
+            return "the PostgreSQL URL"
         before, at, host = parts.netloc.rpartition("@")
         given = parse_qsl(parts.query)
-        options = [(name, value) for name, value in given if "password" not in name]
+        options = [(name, value) for name, value in given if "password" not in name.lower()]
         if ":" not in before and options == given:
             return place
         netloc = f"{before.partition(':')[0]}{at}{host}"

@@ -82,8 +82,8 @@ class Sealer:
             try:
                 await self._store.add_seal(seal)
             except BadInput:
-                # One that was cancelled on its way may have landed since: then there is nothing to do for it.
-                if (await _last_seal(self._store))[0] < seal.last_seq:
+                # One that was cancelled on its way may have landed since, or an archiving command sealed a part of it.
+                if (await _last_seal(self._store))[0] < seal.first_seq:
                     raise
         last_seq, digest = await _last_seal(self._store)
         await asyncio.to_thread(_write_head, self._head, last_seq, digest)

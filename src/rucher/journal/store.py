@@ -201,10 +201,18 @@ class JournalStore(StoreReader):
         while self.head <= after:
             bell = self._grown
             if self._behind:
-                self._behind = False
-                self._tail.skip_to(await self.head_seq())
+                self._tail.skip_to(await self._announced())
             else:
                 await bell.wait()
+
+    async def _announced(self) -> int:
+        """How far the journal is, as another process announced; when it cannot be asked, the announcement stands."""
+        self._behind = False
+        try:
+            return await self.head_seq()
+        except BaseException:
+            self._behind = True
+            raise
 
     async def refolded(self, after: int) -> int:
         """Return once views, workers or claims may have changed since this returned `after`; 0 is before everything."""

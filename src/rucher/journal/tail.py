@@ -23,9 +23,14 @@ class Tail:
         self._by_id: dict[str, Row] = {}
 
     def extend(self, rows: Sequence[Row]) -> None:
-        """Take newly committed rows, in order; after a gap, only what comes behind it is kept."""
+        """Take newly committed rows, in order; after a gap, only what comes behind it is kept.
+
+        Those up to the head are passed over: somebody else's number behind them was heard of before the answer to their commit.
+        """
         for row in rows:
-            if row[SEQ] != self.head + 1:
+            if row[SEQ] <= self.head:
+                continue
+            if row[SEQ] > self.head + 1:
                 self._kept.clear()
                 self._by_id.clear()
             self.head = row[SEQ]

@@ -1,4 +1,8 @@
-"""What writers hand to the committer: units of work, each committed as a whole or not at all."""
+"""What writers hand to the committer: units of work, each committed as a whole or not at all.
+
+Units that are committed together stand in one order on either database, whatever came of the others: first all rows, as they
+were handed in, then the seals, archives and commands, which find what those rows made.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,12 +59,20 @@ class Command:
     parameters: Sequence[Mapping[str, Any]]
 
 
+DAEMON = "daemon_writer"
+"""The key in `meta` under which a database that may have many writers says which of them is the daemon's."""
+
 Unit = Rows | Seal | Archive | Command
 
 Earlier = Mapping[int, Row]
 """Of a unit's rows, those that were there before, by their place in the unit, as they are stored."""
 Answer = Sequence[Mapping[str, Any]]
 """The rows that a command's statements returned, one after the other."""
+
+
+def rows_first(units: Sequence[Unit]) -> list[int]:
+    """The places of a batch's units, in the order in which they take effect."""
+    return sorted(range(len(units)), key=lambda at: not isinstance(units[at], Rows))
 
 
 def news(units: Sequence[Unit], outcomes: Sequence[Earlier | Answer | Exception]) -> tuple[list[Row], bool]:
@@ -104,8 +116,8 @@ class Adapter(Protocol):
     async def commit(self, unit: Unit) -> Any:
         """Commit the unit, together with whatever else waits; returns an Earlier for Rows, an Answer for a Command.
 
-        Raises Fenced, BadInput, Exhausted or Corrupt for this unit alone, with nothing of it kept, and Retryable when the
-        database cannot write just now and surely did not.
+        Raises Fenced, BadInput, Exhausted or Corrupt for this unit alone, with nothing of it kept, Retryable when the
+        database cannot write just now and surely did not, and Uncertain when nothing tells any more whether it did.
         """
         ...
 

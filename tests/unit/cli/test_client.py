@@ -2,6 +2,7 @@
 
 import http.server
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import pytest
 from typing_extensions import override
 
 from rucher.cli.client import Daemon
+from rucher.daemon.lock import sole_daemon
 from rucher.instance.layout import Instance
 from rucher.protocol.errors import BadInput, Retryable, RucherError, Uncertain
 from tests.unit.cli.recorded import make_instance, process, record
@@ -73,7 +75,8 @@ def sent(folder: Path, *replies: tuple[int, bytes], wait: bool = False) -> tuple
     with answering(*replies) as (port, _):
         instance = make_instance(folder, port)
         words = ("send", "hello", "--wait") if wait else ("send", "hello")
-        return ended(process(*words, folder=instance.root))
+        with sole_daemon(instance.lock):
+            return ended(process(*words, folder=instance.root))
 
 
 @pytest.mark.parametrize(
@@ -192,7 +195,7 @@ def test_standard_input_that_cannot_be_used_is_one_line(tmp_path: Path, raw: byt
 
 def test_a_run_to_resolve_may_be_named_by_its_beginning(tmp_path: Path) -> None:
     story = record(tmp_path / "hive", waiting=True)
-    with answering((204, b"")) as (port, asked):
+    with answering((204, b"")) as (port, asked), sole_daemon(story.instance.lock):
         on_port(story.instance, port)
         code, err = ended(
             process("run", "resolve", story.waiting_run[:8].lower(), "1", "ran", folder=tmp_path / "hive")
@@ -204,7 +207,7 @@ def test_a_run_to_resolve_may_be_named_by_its_beginning(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["../../health", "a b", "7ZZZZZ", "%2e", ""])
 def test_no_text_that_is_no_run_reaches_the_daemon(tmp_path: Path, name: str) -> None:
     story = record(tmp_path / "hive", waiting=True)
-    with answering((204, b"")) as (port, asked):
+    with answering((204, b"")) as (port, asked), sole_daemon(story.instance.lock):
         on_port(story.instance, port)
         code, err = ended(process("run", "resolve", name, "1", "ran", folder=tmp_path / "hive"))
         assert (code, err.count("\n"), asked) == (2, 1, []), err
@@ -213,9 +216,20 @@ def test_no_text_that_is_no_run_reaches_the_daemon(tmp_path: Path, name: str) ->
 def test_errors_are_named_by_their_consequence(tmp_path: Path) -> None:
     for number, (status, kind) in enumerate(((404, BadInput), (500, Uncertain), (503, Retryable))):
         with answering((status, b"{}")) as (port, _):
-            with Daemon(make_instance(tmp_path / str(number), port)) as daemon, pytest.raises(RucherError) as raised:
+            instance = make_instance(tmp_path / str(number), port)
+            with sole_daemon(instance.lock), Daemon(instance) as daemon, pytest.raises(RucherError) as raised:
                 daemon.call("GET", "/health")
             assert type(raised.value) is kind
+
+
+def test_a_copied_folder_does_not_speak_to_the_daemon_of_the_one_that_it_was_copied_from(tmp_path: Path) -> None:
+    with answering((202, ACCEPTED)) as (port, asked):
+        instance = make_instance(tmp_path / "hive", port)
+        with sole_daemon(instance.lock):
+            shutil.copytree(instance.root, tmp_path / "copy", symlinks=True)
+            code, err = ended(process("send", "hello", folder=tmp_path / "copy"))
+        assert (code, asked) == (2, [])
+        assert f"the daemon of {tmp_path / 'copy'} is not running" in err
 
 
 def on_port(instance: Instance, port: int) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rucher.cli.main import COMMANDS
+from rucher.daemon.lock import sole_daemon
 from tests.fakes.hive import until
 from tests.unit.cli.recorded import make_instance, process, record, rucher, say
 
@@ -76,7 +77,11 @@ def test_what_cannot_be_used_is_one_line_and_exit_2(tmp_path: Path, words: list[
 
 @pytest.mark.parametrize(
     ("words", "says"),
-    [(["evnts"], "did you mean events?"), (["xyzzy"], "see rucher --help"), (["runs", "--limt", "3"], "--limit")],
+    [
+        (["evnts"], "did you mean events?"),
+        (["xyzzy"], "there is no command 'xyzzy'"),
+        (["runs", "--limt", "3"], "--limit"),
+    ],
 )
 def test_a_mistyped_word_is_answered_with_the_nearest(tmp_path: Path, words: list[str], says: str) -> None:
     result = rucher(tmp_path, *words)
@@ -138,6 +143,14 @@ def interrupted(child: "subprocess.Popen[str]") -> tuple[int, str]:
     return code, err.strip()
 
 
+@pytest.mark.parametrize("words", [["xyzzy"], ["runs", "--limit", "0"], ["run", "steer"], ["send", "--nope"]])
+def test_words_that_cannot_be_understood_are_answered_by_one_line(tmp_path: Path, words: list[str]) -> None:
+    child = process(*words, folder=tmp_path)
+    _, err = child.communicate(timeout=60)
+    assert (child.returncode, err.count("\n"), err[:8]) == (2, 1, "rucher: "), err
+    assert err.endswith(" --help\n")
+
+
 def test_ctrl_c_ends_what_follows_quietly(tmp_path: Path) -> None:
     instance = make_instance(tmp_path / "hive")
     say(instance, "one")
@@ -161,12 +174,13 @@ def test_ctrl_c_ends_what_waits_for_standard_input_quietly(tmp_path: Path) -> No
 def test_ctrl_c_ends_what_waits_for_a_daemon_quietly(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         instance = make_instance(tmp_path / "hive", silent.getsockname()[1])
-        child = process("send", "hello", "--wait", folder=instance.root)
-        silent.settimeout(60)
-        connection, _ = silent.accept()
-        with connection:
-            assert connection.recv(4)
-            assert interrupted(child) == (130, "")
+        with sole_daemon(instance.lock):
+            child = process("send", "hello", "--wait", folder=instance.root)
+            silent.settimeout(60)
+            connection, _ = silent.accept()
+            with connection:
+                assert connection.recv(4)
+                assert interrupted(child) == (130, "")
 
 
 def unread(pipe: int) -> int:

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from rucher.cli.main import cli
 from rucher.control.api import MessageIn, Services, build_app
 from rucher.control.bells import Bells
+from rucher.daemon.lock import sole_daemon
 from rucher.daemon.serve import listen, serve
 from rucher.instance.layout import Instance
 from rucher.instance.secrets import instance_token
@@ -118,7 +119,8 @@ def place(folder: Path, tale: Tale) -> Iterator[Place]:
     thread.start()
     try:
         assert ready.wait(20)
-        yield Place(instance, begun[0].run_id)
+        with sole_daemon(instance.lock):
+            yield Place(instance, begun[0].run_id)
     finally:
         loop.call_soon_threadsafe(lambda: [task.cancel() for task in asyncio.all_tasks(loop)])
         thread.join()

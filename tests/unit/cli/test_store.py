@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 import re
+import shutil
 import socket
 import sqlite3
 from collections.abc import Sequence
@@ -24,6 +26,7 @@ from rucher.journal.store import Place, open_store, read_store
 from rucher.protocol.clock import SystemClock, SystemEntropy
 from rucher.protocol.errors import BadInput, Fenced, Retryable, RucherError
 from tests.fakes.drafts import said
+from tests.fakes.marks import leave_mark
 from tests.fakes.postgres import PASSWORD, shared
 from tests.unit.cli.recorded import Ticking, asked, hop_of, make_instance, record, rucher, say
 
@@ -120,8 +123,7 @@ def test_status_tells_workers_that_live_from_those_that_are_dead(tmp_path: Path,
     instance = make_instance(tmp_path / "hive")
     use(instance, database)
     asyncio.run(_with_workers(database))
-    instance.workers.mkdir()
-    (instance.workers / "DEAD").touch()
+    leave_mark(instance.workers, "DEAD")
     told = status(instance)
     assert told["store"] == "postgresql"
     assert [(row["worker"], row["role"], row["state"]) for row in told["workers"]] == [
@@ -348,6 +350,10 @@ def test_a_wrong_place_is_one_line_and_no_password_is_ever_shown(tmp_path: Path)
         ("postgresql://ana:pw@h:5/db", "postgresql://ana@h:5/db"),
         ("postgresql://h/db?user=ana&password=pw&sslpassword=pw", "postgresql://h/db?user=ana"),
         ("postgresql://ana@/db?host=/run/pg", "postgresql://ana@/db?host=/run/pg"),
+        ("postgresql://h/db?user=ana&PASSWORD=pw", "postgresql://h/db?user=ana"),
+        ("postgresql://ana:p/w@h/db", "the PostgreSQL URL"),
+        ("postgresql://ana:p#w@h/db", "the PostgreSQL URL"),
+        ("postgresql://ana:p?w@h/db", "the PostgreSQL URL"),
     ],
 )
 def test_a_url_is_shown_as_it_can_be_used_but_for_its_password(url: str, told: str) -> None:
@@ -357,6 +363,41 @@ def test_a_url_is_shown_as_it_can_be_used_but_for_its_password(url: str, told: s
 def test_a_worker_is_refused_where_the_journal_is_a_file(tmp_path: Path) -> None:
     instance = make_instance(tmp_path / "hive")
     assert "workers share a PostgreSQL store" in refusal(rucher(instance, "up", "--role", "worker"))
+
+
+def test_a_store_of_another_instance_is_neither_read_nor_changed(tmp_path: Path) -> None:
+    story = record(tmp_path / "hive")
+    other = make_instance(tmp_path / "other")
+    other.journal.parent.mkdir(exist_ok=True)
+    asyncio.run(belonging(story.instance.journal, story.instance))
+    shutil.copy(story.instance.journal, other.journal)
+    for words in (("runs",), ("events",), ("journal", "rebuild"), ("journal", "export"), ("store", "migrate")):
+        assert "belongs to another instance" in refusal(rucher(other, *words)), words
+
+
+def test_views_are_not_rebuilt_beside_a_worker(tmp_path: Path, database: str) -> None:
+    instance = make_instance(tmp_path / "hive")
+    use(instance, database)
+    asyncio.run(_with_workers(database))
+    assert "worker ALIVE on " in refusal(rucher(instance, "journal", "rebuild"))
+
+
+def test_what_nobody_can_write_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    story = record(tmp_path / "hive")
+    before = rucher(story.instance, "events", "--json").output
+    monkeypatch.setattr("os.access", lambda _path, mode: mode != os.W_OK)
+    for rest in story.instance.journal.parent.glob("rucher.db-*"):
+        rest.unlink()
+    assert rucher(story.instance, "events", "--json").output == before
+    assert not list(story.instance.journal.parent.glob("rucher.db-*"))
+
+
+@pytest.mark.parametrize("given", ["host=h password=secret", "dbname=x user=y"])
+def test_a_database_in_other_words_than_a_url_is_not_taken_for_a_file(tmp_path: Path, given: str) -> None:
+    story = record(tmp_path / "hive")
+    text = refusal(copied(story.instance, story.instance.journal, given))
+    assert "postgresql://" in text
+    assert "secret" not in text
 
 
 def test_a_store_of_another_instance_is_not_worked_on(tmp_path: Path, database: str) -> None:

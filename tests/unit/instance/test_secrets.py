@@ -1,5 +1,7 @@
 """The secrets of an instance are made once, whole, and for their owner only."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,19 @@ def test_a_secret_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) ->
     assert node_key(key, SystemEntropy()) == node_key(key, SystemEntropy())
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
     assert {path.name for path in tmp_path.iterdir()} == {"token", "node.key"}
+
+
+def test_two_that_start_at_once_have_one_secret(tmp_path: Path) -> None:
+    for number in range(20):
+        together = threading.Barrier(4)
+
+        def start(path: Path = tmp_path / f"key{number}", together: threading.Barrier = together) -> bytes:
+            together.wait()
+            return bytes(node_key(path, SystemEntropy()))
+
+        with ThreadPoolExecutor(4) as pool:
+            assert len({made.result() for made in [pool.submit(start) for _ in range(4)]}) == 1
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".new")]
 
 
 @pytest.mark.parametrize("damage", ["", "short", "g" * 64])

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,14 @@ from typing_extensions import override
 from rucher.journal.postgres import schema
 from rucher.journal.postgres.batch import Outcome
 from rucher.journal.postgres.bell import Bell
-from rucher.journal.postgres.link import Address
+from rucher.journal.postgres.link import ANSWER_S, DRIVER_ERRORS, Address
 from rucher.journal.postgres.loading import load
 from rucher.journal.postgres.queue import Queue
 from rucher.journal.postgres.readers import PostgresReaders
 from rucher.journal.postgres.sole import Sole
 from rucher.journal.postgres.writer import PostgresWriter
 from rucher.journal.units import Archive, Listener, Unit, news
-from rucher.protocol.errors import BadInput
+from rucher.protocol.errors import BadInput, RucherError
 from rucher.protocol.ports import Clock
 
 
@@ -79,7 +80,7 @@ class PostgresWriting(PostgresAdapter):
         self._queue = Queue(self._committed)
         self._writer = PostgresWriter(address, clock, self._queue.refuse_waiting)
         self._clock = clock
-        self._sole = Sole(address, clock)
+        self._sole = Sole(address, clock, lambda: self._writer.writer)
         self._tasks = asyncio.TaskGroup()
 
     @override
@@ -121,13 +122,14 @@ class PostgresWriting(PostgresAdapter):
         return outcome
 
     async def _tidy(self) -> None:
-        db = await self._address.write()
-        try:
-            await schema.drop_empty_partitions(db, self._clock.now())
-        except Exception as error:
-            raise self._address.named_by_consequence(error) from error
-        finally:
-            db.terminate()
+        """Drop what is empty now. What hinders it is no fault of the archive, which is committed: the next one tries again."""
+        with suppress(RucherError, *DRIVER_ERRORS):
+            async with asyncio.timeout(ANSWER_S):
+                db = await self._address.write()
+                try:
+                    await schema.drop_empty_partitions(db, self._clock.now())
+                finally:
+                    db.terminate()
 
     @override
     async def rebuild(self) -> int:

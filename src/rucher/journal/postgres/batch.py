@@ -6,6 +6,7 @@ Used by the writer, which knows what to do when it fails.
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
+from operator import itemgetter
 
 import asyncpg
 
@@ -22,12 +23,18 @@ from rucher.journal.postgres.inserts import (
     statement,
     values,
 )
-from rucher.journal.postgres.link import ANSWER_S, Address, is_lost, is_the_units_own
+from rucher.journal.postgres.link import ANSWER_S, Address, is_lost, is_the_servers
 from rucher.journal.rows import ID, RUN_ID, Row
-from rucher.journal.units import Answer, Archive, Command, Earlier, Rows, Seal, Unit
+from rucher.journal.units import Answer, Archive, Command, Earlier, Rows, Seal, Unit, rows_first
 from rucher.protocol.errors import BadInput, Corrupt
 
 Outcome = Earlier | Answer
+DEPOSED = -1
+"""The epoch of a writer that may never write again."""
+
+
+class Unregistered(Exception):
+    """The writer's row in `journal_writers` is gone or of a later epoch; what was sent changed nothing."""
 
 
 @dataclass(slots=True)
@@ -43,13 +50,17 @@ class Session:
 
 @dataclass(slots=True)
 class Batch:
-    """Units to be committed together. `tails` is what is known of the runs' last places: read, and left as it is."""
+    """Units to be committed together. `tails` is what is known of the runs' last places: read, and left as it is.
+
+    `in_parts`: commit what can be committed, and keep the error of each unit that cannot; without, all or nothing.
+    """
 
     session: Session
     units: Sequence[Unit]
     nonce: int
     recorded_at: int
     tails: dict[str, Tail]
+    in_parts: bool = False
     revision: int = 0
     """The journal's revision that the transaction made first; 0 until the server has told it."""
     head: int = 0
@@ -63,7 +74,10 @@ class Batch:
         return all(isinstance(unit, Rows) for unit in self.units)
 
     async def commit(self) -> None:
-        """Commit all units as one; raises when any of them fails, and then nothing is kept."""
+        """Commit the units; when this raises nothing is kept."""
+        if self.in_parts:
+            await self._commit_in_parts()
+            return
         if self.is_plain:
             await self._take(self.units)
             return
@@ -71,15 +85,16 @@ class Batch:
         await self._take(self.units)
         await self.session.db.execute("COMMIT", timeout=ANSWER_S)
 
-    async def commit_in_parts(self) -> None:
-        """Commit what can be committed: the units are taken in halves, down to each one at fault, whose error is kept.
+    async def _commit_in_parts(self) -> None:
+        """Take the units in halves, down to each one at fault.
 
         The head is taken first: from then on nobody else commits, and what is read stays true.
         """
-        self.tails = self.ends
+        order = rows_first(self.units)
         await self.session.db.execute("BEGIN")
         await self._insert([])
-        await self._take_part(self.units)
+        await self._take_part([self.units[at] for at in order])
+        self.outcomes = [outcome for _, outcome in sorted(zip(order, self.outcomes, strict=True), key=itemgetter(0))]
         await self.session.db.execute("COMMIT", timeout=ANSWER_S)
 
     async def _take_part(self, units: Sequence[Unit]) -> None:
@@ -92,7 +107,7 @@ class Batch:
                 case _:
                     await self._take(units)
         except Exception as error:
-            if is_lost(error, db) or not is_the_units_own(error):
+            if is_lost(error, db) or is_the_servers(error):
                 raise
             await db.execute("ROLLBACK TO part")
             if len(units) == 1:
@@ -139,9 +154,13 @@ class Batch:
         return archived | {row[ID]: list(row) for row in stored}
 
     async def _follow(self, rows: Sequence[Row]) -> None:
-        """Check that each run's rows follow its last one, which is read where it is not known, and number the runs."""
-        runs = runs_of(rows, begun=self.tails is not self.ends)
-        tails = {run_id: self.tails[run_id] for run_id in runs if run_id in self.tails}
+        """Check that each run's rows follow its last one, which is read where it is not known, and number the runs.
+
+        In parts even a run that begins here is looked for: what others did meanwhile may be why the whole batch failed.
+        """
+        known = self.ends if self.in_parts else self.tails
+        runs = runs_of(rows, begun=not self.in_parts)
+        tails = {run_id: known[run_id] for run_id in runs if run_id in known}
         if unknown := list(runs - tails.keys()):
             for run_id, *tail in await self.session.db.fetch(_LAST_PLACES, unknown):
                 tails[run_id] = (tail[0], tail[1], tail[2])
@@ -157,7 +176,7 @@ class Batch:
             prepared = session.prepared[shape] = await session.db.prepare(statement(shape))
         told = await prepared.fetchrow(*given, *values(rows, shape, self.recorded_at), timeout=ANSWER_S)
         if told is None:
-            raise Corrupt(f"{session.address} is not the database that it was; restart Rucher")
+            raise Unregistered
         before, revision, _ = told
         give_numbers(rows, before, self.recorded_at)
         self.head = before + len(rows)

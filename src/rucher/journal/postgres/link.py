@@ -25,6 +25,8 @@ _HOST = r"(?:[\w.-]*|\[[0-9a-fA-F:]+\])(?::\d+)?"
 _SHOWN = re.compile(rf"postgres(?:ql)?://(?:([^:@/?#]*)(?::.*)?@)?({_HOST}(?:,{_HOST})*)(/[^?@]*)?(?:\?([^@]*))?")
 """A URL of which it is sure where its password begins and ends; one with a stray `@` or `:` is not shown at all."""
 
+_ALWAYS = {"default_transaction_isolation": "read committed"}
+"""Whatever the database prefers: under a stricter level two who commit at once fail each other."""
 _WRITING = {
     "synchronous_commit": "on",
     "plan_cache_mode": "force_generic_plan",
@@ -39,7 +41,10 @@ _ONLY_READ = "SET default_transaction_read_only = on"
 """Said once connected: a URL with `target_session_attrs=read-write` finds no server for one who connects in order to read."""
 _LISTENING = {"synchronous_commit": "off"}  # what it commits is a ring of the bell
 
-_UNIT = (asyncpg.IntegrityConstraintViolationError, asyncpg.DataError, asyncpg.RaiseError)
+_REFUSED = frozenset({"20", "21", "22", "23", "54", "P0"})
+"""Classes of SQLSTATE by which the server refuses what it was told: 54 is a value too long for an index, say."""
+_SERVERS = frozenset({"08", "25", "28", "40", "53", "55", "57", "58", "F0", "XX"})
+"""Classes of SQLSTATE that say nothing about what was asked: how the server, its disk and its other clients are just now."""
 _LOST = (
     OSError,
     TimeoutError,
@@ -93,7 +98,7 @@ class Address:
     async def _connect(self, name: str, settings: dict[str, str]) -> asyncpg.Connection:
         try:
             db = await asyncpg.connect(
-                self.url, timeout=CONNECT_S, server_settings={"application_name": name, **settings}
+                self.url, timeout=CONNECT_S, server_settings={"application_name": name, **_ALWAYS, **settings}
             )
         except (*DRIVER_ERRORS, ValueError, LookupError) as error:
             raise self._refused(error) from error
@@ -146,9 +151,11 @@ class Address:
         )
 
 
-def is_the_units_own(error: Exception) -> bool:
-    """Whether the error is about a unit rather than about the store that met it."""
-    return not isinstance(error, DRIVER_ERRORS) or _is_refused(error)
+def is_the_servers(error: Exception) -> bool:
+    """Whether the error says how the server or the way to it is, and nothing about the unit that met it."""
+    if isinstance(error, asyncpg.PostgresError):
+        return _class_of(error) in _SERVERS
+    return isinstance(error, DRIVER_ERRORS)
 
 
 def is_lost(error: Exception, db: asyncpg.Connection) -> bool:
@@ -156,9 +163,13 @@ def is_lost(error: Exception, db: asyncpg.Connection) -> bool:
     return db.is_closed() or isinstance(error, _LOST)
 
 
-def _is_refused(error: Exception) -> bool:
+def _is_refused(error: asyncpg.PostgresError) -> bool:
     """Whether the server refuses what an event holds or asks for."""
-    return isinstance(error, _UNIT) or (isinstance(error, asyncpg.PostgresError) and error.sqlstate == EXHAUSTED)
+    return _class_of(error) in _REFUSED or error.sqlstate == EXHAUSTED
+
+
+def _class_of(error: asyncpg.PostgresError) -> str:
+    return (error.sqlstate or "")[:2]
 
 
 def _refusal(error: asyncpg.PostgresError) -> RucherError:

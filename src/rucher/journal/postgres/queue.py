@@ -1,7 +1,8 @@
 """Group commit on the event loop: many writers hand in small units, one task commits all that wait together.
 
 Used by the adapter. A unit that arrives while nothing is being committed is committed at once; what arrives during a commit
-forms the next batch. Each writer gets its own result or its own error.
+forms the next batch, but for many writers, who go in two halves: while the server is busy with the one, the other half has its
+answers and says what comes next. Each writer gets its own result or its own error.
 """
 
 import asyncio
@@ -16,6 +17,8 @@ from rucher.protocol.errors import Retryable, Uncertain
 MAX_WAITING = 10_000
 """Units that may wait at once; a writer beyond that is held back until the store has caught up."""
 MAX_BATCH = 500
+UNDIVIDED = 8
+"""So many units go together, as a commit costs more than they do."""
 MAX_BATCH_CHARS = 4 << 20
 """Once the bodies of a batch are longer than this, no further unit joins it."""
 _CLOSING_S = 15.0
@@ -33,6 +36,8 @@ class Queue:
         self._room = asyncio.Event()
         self._ended = asyncio.Event()
         self._closing = False
+        self._answered = 0
+        """How many were in the batch before: its writers are about to come back."""
 
     async def submit(self, unit: Unit) -> Outcome:
         """Return the unit's result once it is committed; raise its own error, with nothing of it kept."""
@@ -59,13 +64,15 @@ class Queue:
             outcomes = await apply(units)
             self._committed(units, outcomes)
             _settle(self._sent, outcomes)
-            self._sent = ()
+            self._answered, self._sent = len(self._sent), ()
         self._ended.set()
 
     def _next_batch(self) -> Sequence[tuple[Unit, "asyncio.Future[Outcome]"]]:
         batch: list[tuple[Unit, asyncio.Future[Outcome]]] = []
         length = 0
-        while self._waiting and len(batch) < MAX_BATCH and length < MAX_BATCH_CHARS:
+        half = -(-(len(self._waiting) + self._answered) // 2)
+        most = min(max(half, UNDIVIDED), MAX_BATCH)
+        while self._waiting and len(batch) < most and length < MAX_BATCH_CHARS:
             unit, future = self._waiting.popleft()
             batch.append((unit, future))
             if isinstance(unit, Rows):

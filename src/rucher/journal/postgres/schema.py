@@ -21,6 +21,8 @@ from rucher.protocol.errors import BadInput
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('rucher ' || current_schema(), 0))"
 _FOLDED_AT_ONCE = 1000
+_LOCK_WAIT_MS = 300
+"""How long dropping a partition may wait for readers to end: so long all others wait behind it."""
 DECEMBER = 12
 
 
@@ -131,15 +133,20 @@ async def drop_empty_partitions(db: asyncpg.Connection, now_us: int) -> None:
     """Drop the partitions of past months that hold no event any more; one that is in use is left for another time."""
     this_month = "events_{:04}_{:02}".format(*month_of(now_us))
     for (name,) in await db.fetch(_PARTITIONS):
-        if name < this_month:
+        if name < this_month and await _is_empty(db, name):
             try:
                 async with db.transaction():
-                    await db.execute("SET LOCAL lock_timeout = '1s'")
-                    await db.execute(f"LOCK TABLE {name} IN ACCESS EXCLUSIVE MODE")
-                    if not await db.fetchval(f"SELECT EXISTS (SELECT 1 FROM {name})"):  # noqa: S608 - a partition's name
+                    await db.execute(f"SET LOCAL lock_timeout = '{_LOCK_WAIT_MS}ms'")
+                    # In the order in which readers take them, who find the parent first; DROP by itself takes the parent last.
+                    await db.execute(f"LOCK TABLE ONLY events, {name} IN ACCESS EXCLUSIVE MODE")
+                    if await _is_empty(db, name):
                         await db.execute(f"DROP TABLE {name}")
-            except asyncpg.LockNotAvailableError:
+            except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
                 continue
+
+
+async def _is_empty(db: asyncpg.Connection, partition: str) -> bool:
+    return not await db.fetchval(f"SELECT EXISTS (SELECT 1 FROM {partition})")  # noqa: S608 - a partition's name
 
 
 def month_of(at_us: int) -> tuple[int, int]:

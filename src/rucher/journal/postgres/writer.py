@@ -5,7 +5,8 @@ it fails, the batch is taken again in parts, so that only that unit fails.
 
 When the connection goes while a batch is on its way, nothing tells whether it landed. The writer then connects again, for as
 long as it takes, and raises the epoch of its row in `journal_writers`: this waits for a transaction that is still open, makes
-one that is still on its way come to nothing, and tells by the nonce whether the batch landed.
+one that is still on its way come to nothing, and tells by the nonce whether the batch landed. The row goes when the store is
+closed; those of the killed are swept, and whoever was swept although it lives begins a row anew.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,14 +14,14 @@ from itertools import chain
 
 import asyncpg
 
-from rucher.journal.postgres.batch import Batch, Outcome, Session
+from rucher.journal.postgres.batch import DEPOSED, Batch, Outcome, Session, Unregistered
 from rucher.journal.postgres.inserts import Tail, ends_of, give_numbers
-from rucher.journal.postgres.link import ANSWER_S, DRIVER_ERRORS, Address, is_lost, is_the_units_own
+from rucher.journal.postgres.link import ANSWER_S, DRIVER_ERRORS, Address, is_lost
 from rucher.journal.postgres.schema import make_partition, month_of
 from rucher.journal.rows import ID, RUN_ID, RUN_SEQ, Row
 from rucher.journal.units import Rows, Unit
 from rucher.protocol.backoff import waits
-from rucher.protocol.errors import BadInput, Corrupt, Retryable
+from rucher.protocol.errors import BadInput, Corrupt, Retryable, Uncertain
 from rucher.protocol.ports import Clock
 
 TAILS_KEPT = 4096
@@ -29,7 +30,7 @@ AWAY_S = 5.0
 """How long units that were not sent yet wait for a server that is away."""
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
 _REMEMBERED = 1000
-"""Writers whose row is kept; who was killed so many starts ago left one behind. No clock decides it: clocks jump."""
+"""Writers whose row is kept whether they are connected or not. No clock decides it: clocks jump."""
 
 
 class PostgresWriter:
@@ -47,6 +48,8 @@ class PostgresWriter:
         self._months: set[tuple[int, int]] = set()
         self._nonce = 0
         self._landed_nonce = 0
+        """The last batch that landed, as the server told it; minus that of one of which it has forgotten whether it did."""
+        self._epoch = 0
         self.writer = 0
         self.head = self.revision = 0
         self.others = False
@@ -55,17 +58,24 @@ class PostgresWriter:
     async def open(self, db: asyncpg.Connection) -> None:
         """Register as a writer, by a connection to a database whose schema is as it should be."""
         self.writer = await db.fetchval(_REGISTER)
-        await db.execute("DELETE FROM journal_writers WHERE writer <= $1", self.writer - _REMEMBERED)
+        await db.execute(_SWEEP, self.writer - _REMEMBERED)
         self.head, self.revision = await db.fetchrow("SELECT seq, revision FROM journal_head")
         await self._connected(patient=False)
 
     async def close(self) -> None:
-        """Let go of the connection."""
-        if self._session is not None and not self._session.db.is_closed():
-            await self._session.db.close(timeout=ANSWER_S)
+        """Take back the registration and let go of the connection; a server that is away keeps the row until it is swept."""
+        if self._session is None or self._session.db.is_closed():
+            return
+        db = self._session.db
+        try:
+            await _roll_back(db)
+            await db.execute(_LEAVE, self.writer, timeout=ANSWER_S)
+            await db.close(timeout=ANSWER_S)
+        except DRIVER_ERRORS:
+            db.terminate()
 
     async def apply(self, units: Sequence[Unit]) -> Sequence[Outcome | Exception]:
-        """Commit the units in order and return what became of each; of a unit that is an error nothing is kept."""
+        """Commit the units and return what became of each; of a unit that is an error nothing is kept."""
         try:
             return await self._apply(units)
         except Exception as error:  # noqa: BLE001 - each writer learns it; the task that commits must outlive any batch
@@ -76,10 +86,12 @@ class PostgresWriter:
         while True:
             session = await self._connected(patient=False)
             self._nonce += 1
-            batch = Batch(session, units, self._nonce, self._clock.now(), self._tails)
+            batch = Batch(session, units, self._nonce, self._clock.now(), self._tails, in_parts)
             try:
                 await self._make_room(session.db, batch.recorded_at)
-                await (batch.commit_in_parts() if in_parts else batch.commit())
+                await batch.commit()
+            except Unregistered:
+                session.db.terminate()
             except Exception as error:
                 self._tails.clear()
                 self._months.clear()
@@ -88,7 +100,7 @@ class PostgresWriter:
                         return self._done(batch)
                     continue
                 await _roll_back(session.db)
-                if in_parts or not is_the_units_own(error):
+                if in_parts:
                     raise
                 in_parts = True
             else:
@@ -112,6 +124,10 @@ class PostgresWriter:
         """Whether the batch whose answer was lost is committed; then it is completed as if the answer had come."""
         batch.session.db.terminate()
         await self._connected(patient=True)
+        if self._landed_nonce == -batch.nonce:
+            raise Uncertain(
+                f"{self._address} forgot this process while it was away for long, and with it whether this was written"
+            )
         if self._landed_nonce != batch.nonce:
             return False
         if not batch.outcomes:
@@ -163,12 +179,18 @@ class PostgresWriter:
         try:
             await db.execute(_END_FORMER, self._server_pid, name, timeout=ANSWER_S)
             told = await db.fetchrow(_RAISE_EPOCH, self.writer, timeout=ANSWER_S)
+            if told is None:
+                given = (self.writer, self._epoch + 1, -self._nonce, self.writer + _REMEMBERED)
+                told = await db.fetchrow(_REGISTER_AGAIN, *given, timeout=ANSWER_S)
         except DRIVER_ERRORS as error:
             db.terminate()
             raise self._address.away(error) from error
         except BaseException:
             db.terminate()
             raise
+        if told is not None and told["epoch"] == DEPOSED:
+            db.terminate()
+            raise Corrupt(f"another daemon has taken {self._address} over; this one can write nothing any more")
         if told is None or told["head"] < self.head:
             db.terminate()
             raise Corrupt(
@@ -176,8 +198,8 @@ class PostgresWriter:
                 "put the right one in its place and restart Rucher"
             )
         self._server_pid = db.get_server_pid()
-        self._landed_nonce = told["nonce"]
-        return Session(db, self._address, self.writer, told["epoch"])
+        self._landed_nonce, self._epoch = told["nonce"], told["epoch"]
+        return Session(db, self._address, self.writer, self._epoch)
 
 
 async def _roll_back(db: asyncpg.Connection) -> None:
@@ -190,8 +212,20 @@ async def _roll_back(db: asyncpg.Connection) -> None:
 
 
 _REGISTER = "INSERT INTO journal_writers (epoch, nonce) VALUES (0, 0) RETURNING writer"
-_RAISE_EPOCH = """UPDATE journal_writers SET epoch = epoch + 1 WHERE writer = $1
+_LEAVE = "DELETE FROM journal_writers WHERE writer = $1"
+# The epoch is compared once more when the row is locked: who connected again since it was looked for keeps its row.
+_SWEEP = """WITH gone AS MATERIALIZED (
+    SELECT writer, epoch FROM journal_writers WHERE writer <= $1 AND NOT EXISTS (
+        SELECT 1 FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'rucher writer ' || journal_writers.writer)
+)
+DELETE FROM journal_writers USING gone WHERE journal_writers.writer = gone.writer AND journal_writers.epoch = gone.epoch"""
+# Who was swept can only be one after whom so many others registered; else this is another database.
+_REGISTER_AGAIN = """INSERT INTO journal_writers (writer, epoch, nonce) OVERRIDING SYSTEM VALUE
+SELECT $1, $2, $3 FROM journal_writers_writer_seq WHERE last_value >= $4
 RETURNING epoch, nonce, (SELECT seq FROM journal_head) AS head"""
+_RAISE_EPOCH = f"""UPDATE journal_writers SET epoch = CASE epoch WHEN {DEPOSED} THEN epoch ELSE epoch + 1 END WHERE writer = $1
+RETURNING epoch, nonce, (SELECT seq FROM journal_head) AS head"""  # noqa: S608 - a constant
 _END_FORMER = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE pid = $1 AND application_name = $2 AND state LIKE 'idle in transaction%'"""
 _SEQ_AT = """SELECT seq FROM run_places JOIN run_numbers USING (run_no)

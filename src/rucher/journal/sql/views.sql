@@ -20,7 +20,8 @@ WHERE hop_id = :hop_id;
 UPDATE hops SET detail = :detail, updated_at = :at WHERE hop_id = :hop_id;
 
 -- name: hop.sending
-UPDATE hops SET state = 'sending', attempts = attempts + 1, updated_at = :at WHERE hop_id = :hop_id;
+UPDATE hops SET state = 'sending', attempts = attempts + 1, updated_at = :at
+WHERE hop_id = :hop_id AND state NOT IN ('delivered', 'done');
 
 -- name: session.opened
 INSERT INTO sessions (session_id, tenant, agent, room, thread, state, opened_at, updated_at)
@@ -134,8 +135,10 @@ INSERT INTO signals (topic, seq, outcome) VALUES (:topic, :seq, :outcome) ON CON
 INSERT INTO budgets (account, measure, ceiling) VALUES (:account, :measure, :ceiling) ON CONFLICT DO NOTHING;
 
 -- name: budget.reserve
+-- An amount of 0 asks only that the measure is not used up.
 UPDATE budgets SET reserved = reserved + :amount
-WHERE account = :account AND measure = :measure AND (ceiling IS NULL OR spent + reserved + :amount <= ceiling);
+WHERE account = :account AND measure = :measure
+  AND (ceiling IS NULL OR (spent + reserved + :amount <= ceiling AND spent < ceiling));
 
 -- name: budget.settle
 UPDATE budgets SET reserved = reserved - :released, spent = spent + :amount

@@ -3,6 +3,7 @@
 Durability: WAL with synchronous=FULL, so that what was acknowledged survives a power cut.
 """
 
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,14 @@ def connect(path: Path, mode: str) -> sqlite3.Connection:
     )  # fmt: skip
 
 
+def _mode_for(path: Path, mode: str) -> str:
+    """How to open it; where nothing can be written, not even what a reader needs, nobody can change it meanwhile."""
+    if mode != "ro" or os.access(path.parent, os.W_OK):
+        return mode
+    log = path.with_name(path.name + "-wal")
+    return mode if log.is_file() and log.stat().st_size else "ro&immutable=1"
+
+
 def open_database(path: Path, mode: str, connecting: Connect = connect) -> sqlite3.Connection:
     """A connection in `mode` (`ro`, `rwc`) with this store's settings; raises BadInput, Corrupt or Retryable."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
@@ -39,7 +48,7 @@ def open_database(path: Path, mode: str, connecting: Connect = connect) -> sqlit
         )
     db: sqlite3.Connection | None = None
     try:
-        db = connecting(path, mode)
+        db = connecting(path, _mode_for(path, mode))
         db.row_factory = sqlite3.Row
         if mode != "ro":
             db.execute("PRAGMA journal_mode = WAL")

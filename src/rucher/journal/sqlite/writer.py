@@ -1,8 +1,9 @@
 """The one writing connection, in the committer's thread.
 
 Each batch is tried as one plain transaction, which nearly always succeeds; when anything in it fails, the batch is replayed
-with a savepoint a unit, so that only the unit at fault fails. A run's fence is checked against the last place that this
-writer gave to the run, or else against the row before it; the unique key of a run's places does the rest.
+with a savepoint a unit, so that only the unit at fault fails; `units.py` says in which order. A run's fence is checked against
+the last place that this writer gave to the run, or else against the row before it; the unique key of a run's places does the
+rest.
 """
 
 import json
@@ -29,7 +30,7 @@ from rucher.journal.sqlite.files import (
 )
 from rucher.journal.sqlite.loading import load
 from rucher.journal.statements import named, view_tables
-from rucher.journal.units import Answer, Archive, Command, Earlier, Rows, Seal, Unit
+from rucher.journal.units import Answer, Archive, Command, Earlier, Rows, Seal, Unit, rows_first
 from rucher.journal.views import MUST_CHANGE, VIEWS, changes
 from rucher.protocol.errors import BadInput, Corrupt, Exhausted, Fenced
 from rucher.protocol.ports import Clock
@@ -72,7 +73,7 @@ class SqliteWriter:
             raise
 
     def apply(self, units: Sequence[Unit]) -> Sequence[Outcome | Exception]:
-        """Commit the units in order and return what became of each; of a unit that is an error nothing is kept."""
+        """Commit the units and return what became of each; of a unit that is an error nothing is kept."""
         try:
             if _one_statement_does(units):
                 outcomes: Sequence[Outcome | Exception] = self._append_all(units)
@@ -88,26 +89,23 @@ class SqliteWriter:
         self._tails.clear()
         try:
             with self._transaction():
-                return [self._append_alone(unit) for unit in units]
+                done = {at: self._append_alone(units[at]) for at in rows_first(units)}
+            return [done[at] for at in range(len(units))]
         except sqlite3.Error as error:
             return [named_by_consequence(error)] * len(units)
 
     def _append_all(self, units: Sequence[Unit]) -> list[Outcome | Exception]:
         places: Places = {}
         rows: list[Row] = []
-        outcomes: list[Outcome | Exception] = []
         for unit in units:
             if isinstance(unit, Rows):
                 self._expect_free(unit.rows, places)
                 rows += unit.rows
-                outcomes.append({})
-            else:
-                outcomes.append(self._other(unit))
         if rows:
             self._expect_new(rows)
             self._insert(rows)
             self._fold([row for unit in units if isinstance(unit, Rows) and unit.folds for row in unit.rows])
-        return outcomes
+        return [{} if isinstance(unit, Rows) else self._other(unit) for unit in units]
 
     def _expect_new(self, rows: Sequence[Row]) -> None:
         """Check that none of these was archived; the key of the table knows those that were not."""
