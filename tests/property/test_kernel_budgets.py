@@ -1,6 +1,7 @@
 """Laws of budgets under chance: over any steps, kills and retries the books agree with a plain model of them."""
 
 import asyncio
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -20,7 +21,9 @@ from rucher.protocol.ports import StepKind
 from tests.fakes.drafts import run_spec
 from tests.fakes.kernel import MEMORY, Killed, Scene, tell
 
-CEILINGS = {"tokens": 60, "turns": 4, "tool_calls": 5}
+CEILINGS = {"tokens": 60, "turns": 4, "tool_calls": 5, "wall_us": 15}
+EXACT = "tool_calls"
+"""What every step that uses it holds back: all of it may be used and other steps still be done."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,14 @@ class Books:
     reserved: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def reserve(self, accounts: tuple[str, ...], amounts: Mapping[str, int]) -> bool:
-        """Whether every account covers it; nothing is held back when one does not."""
+        """Whether every account covers it, with nothing used up; nothing is held back when one does not."""
         for account in accounts:
-            for measure, amount in amounts.items():
-                ceiling = CEILINGS[measure] * (2 if account == "mission" else 1)
-                if self.spent[account, measure] + self.reserved[account, measure] + amount > ceiling:
+            for measure, most in CEILINGS.items():
+                amount, spent = amounts.get(measure, 0), self.spent[account, measure]
+                ceiling = most * (2 if account == "mission" else 1)
+                if spent + self.reserved[account, measure] + amount > ceiling:
+                    return False
+                if spent >= ceiling and measure != EXACT:
                     return False
         for account in accounts:
             self.reserved.update({(account, measure): amount for measure, amount in amounts.items()})
@@ -161,7 +167,8 @@ class Play:
         """The held result is committed."""
         if actor.held is not None:
             op = actor.held
-            self.books.settle(actor.spec.accounts, amounts(op, op.used), self.wanted(op))
+            used = amounts(op, op.used) | ({"wall_us": op.used} if op.used else {})
+            self.books.settle(actor.spec.accounts, used, self.wanted(op))
             actor.recorded += 1
             actor.held = None
 
@@ -171,6 +178,7 @@ class Play:
         async def act(_key: str) -> Mapping[str, Any]:
             if op.killed:
                 raise Killed
+            self.scene.clock.advance(op.used / 1e6)
             return {"usage": {"input_tokens": op.used, "output_tokens": 0}} if op.kind == "model" else {}
 
         kind = StepKind.MODEL_CALL if op.kind == "model" else StepKind.TOOL_CALL
@@ -207,7 +215,7 @@ class Play:
                 place = (account, row["measure"])
                 assert (row["spent"], row["reserved"]) == (self.books.spent[place], self.books.reserved[place]), place
                 assert row["reserved"] >= 0
-                assert row["ceiling"] is None or row["spent"] + row["reserved"] <= row["ceiling"]
+                assert row["measure"] == "wall_us" or row["spent"] + row["reserved"] <= (row["ceiling"] or sys.maxsize)
 
 
 def each(played: list[Op]) -> Iterator[Op]:
@@ -242,7 +250,7 @@ def test_runs_side_by_side_pass_no_ceiling_together() -> None:
             steps, turns = RunSteps(await scene.open(actor.spec)), 0
             try:
                 while True:
-                    op = Op(0, "model", 10, 10, killed=False)
+                    op = Op(0, "model", 10, 0, killed=False)
                     actor.recorded = turns
                     await play.perform(steps, actor, op)
                     turns += 1

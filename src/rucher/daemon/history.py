@@ -1,8 +1,12 @@
-"""What a session did before, read off the journal in the shape that the engine's context wants. Pure."""
+"""What a session did before, read off the journal in the shape that the engine's context wants. Pure.
+
+Of a request or result that lies in a file, what the journal holds beside its name is shown.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from rucher.kernel.contents import ARTIFACT
 from rucher.protocol.events import Event
 
 
@@ -13,7 +17,12 @@ def exchange(request: str, answer: str, log: Iterable[Event]) -> Mapping[str, An
         if event.body.get("kind") != "tool_call":
             continue
         call = calls.setdefault(event.body["step"], {})
-        call |= event.body.get("request", {})
-        call |= event.body.get("result", {})
-    made = [call for call in calls.values() if "tool" in call and "text" in call]
+        call |= _shown(event.body.get("request", {}), "tool", "arguments")
+        call |= _shown(event.body.get("result", {}), "ok", "text")
+    made = [call for call in calls.values() if call.keys() == {"tool", "arguments", "ok", "text"}]
     return {"request": request, "answer": answer, "calls": made}
+
+
+def _shown(content: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    told = {**content, "text": content["preview"]} if ARTIFACT in content else content
+    return {name: told[name] for name in names if name in told}

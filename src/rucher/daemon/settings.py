@@ -15,7 +15,8 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
 from rucher.instance.layout import CONFIG, Instance
 from rucher.instance.text import text_of
@@ -89,21 +90,32 @@ class StoreSettings(_Strict):
 
 
 class BudgetSettings(_Strict):
-    """What one run may use at most; what is not set has no limit. `minutes` counts only time at work."""
+    """What one run may use at most; what is not set has no limit. `minutes` counts only time at work.
 
-    dollars: Annotated[float, Field(gt=0)] | None = None
+    The kernel knows dollars, too; but as long as no model says its price, a limit in dollars would be a promise not kept.
+    """
+
     tokens: Annotated[int, Field(ge=1)] | None = None
     turns: Annotated[int, Field(ge=1)] | None = None
     tool_calls: Annotated[int, Field(ge=1)] | None = None
     minutes: Annotated[float, Field(gt=0)] | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_dollars(cls, told: object) -> object:
+        if isinstance(told, dict) and "dollars" in told:
+            raise PydanticCustomError(
+                "unpriced",
+                "no model says its price, so `dollars` cannot limit anything; use tokens, turns or minutes instead",
+            )
+        return told
+
     @property
     def ceilings(self) -> dict[str, int]:
         """The limits by the kernel's measures."""
         given: dict[str, int | None] = {
-            "nanodollars": None if self.dollars is None else round(self.dollars * 1e9), "tokens": self.tokens,
-            "turns": self.turns, "tool_calls": self.tool_calls,
-            "wall_us": None if self.minutes is None else round(self.minutes * 60e6),
+            "tokens": self.tokens, "turns": self.turns, "tool_calls": self.tool_calls,
+            "wall_us": None if self.minutes is None else max(1, round(self.minutes * 60e6)),
         }  # fmt: skip
         return {measure: ceiling for measure, ceiling in given.items() if ceiling is not None}
 

@@ -1,7 +1,8 @@
 """What a step is charged: pure arithmetic from what was reserved and what came back. Budgets' sums are the journal's views.
 
 Before a step acts, the most that it may use is reserved on its run's account and on every account up the tree, in the commit
-of its intention; when it is recorded, what it used is settled and the rest set free, in the commit of its result.
+of its intention; when it is recorded, what it used is settled and the rest set free, in the commit of its result. Of what no
+step can say beforehand (time above all) nothing is reserved, and the next step is refused once all of it is used.
 """
 
 from collections.abc import Mapping
@@ -13,9 +14,13 @@ _COUNTED = {"model_call": "turns", "tool_call": "tool_calls"}
 
 
 def to_reserve(kind: str, most: Mapping[str, int]) -> dict[str, int]:
-    """What is held back for a step of this kind that says what it may use at `most`."""
+    """What is held back for a step of this kind that says what it may use at `most`.
+
+    A measure that is held back as 0 must only not be used up. Tool calls need no such word: each is held back itself, and who
+    has made the last one may still say what came of it.
+    """
     counted = {_COUNTED[kind]: 1} if kind in _COUNTED else {}
-    return counted | {measure: most[measure] for measure in MEASURES if most.get(measure)}
+    return {measure: most.get(measure, 0) for measure in MEASURES if measure != "tool_calls"} | counted
 
 
 def used_by(kind: str, result: Mapping[str, Any], wall_us: int) -> dict[str, int]:

@@ -241,7 +241,7 @@ def _fork(old: RunSpec, log: Sequence[Event], step: str, key: str) -> tuple[Fork
     }
     run_id = caused(old.run_id, "fork", step, key)
     accounts = tuple(run_id if account == old.run_id else account for account in old.accounts)
-    new = replace(old, run_id=run_id, accounts=accounts, ceilings={run_id: old.ceilings.get(old.run_id, {})})
+    new = replace(old, run_id=run_id, parent="", accounts=accounts, ceilings={run_id: old.ceilings.get(old.run_id, {})})
     created = new.created() | {"forked": {"run": old.run_id, "step": step}}
     records = [record("run.created", created)]
     migrated = max((place for place, event in enumerate(log) if event.type == "run.migrated"), default=0)

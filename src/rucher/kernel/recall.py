@@ -37,11 +37,22 @@ class RunLog:
     waiting_reason: str = ""
     waiting_as: str = ""
     """What kind of wait it is: `uncertain` and `migration` are the kernel's own, any other is a step of the engine's."""
+    met: Mapping[str, Any] | None = None
+    """The `outcomes` of that wait, perhaps in a file, where this log tells them; else the rows of the wait do."""
+    before: Mapping[str, Any] | None = None
+    """The wait that was met and not yet taken in when this one came between: its `step`, `as` and `result`, and what it came
+    between itself."""
     steered: int = 0
     """The journal's `seq` of the newest word of the owner that the run has taken in."""
     spawned: bool = False
     """Whether it has children."""
     steps: dict[str, Recalled] = field(default_factory=dict)
+
+    def wait_over(self) -> None:
+        """The run waits no more, or again for what it was about to take in when this wait came between."""
+        back: Mapping[str, Any] = self.before or {}
+        self.waiting_for, self.waiting_as, self.met = back.get("step", ""), back.get("as", ""), back.get("result")
+        self.waiting_reason, self.before = "", back.get("before")
 
 
 def recall(events: Iterable[Event]) -> RunLog:
@@ -87,8 +98,9 @@ def _life(log: RunLog, kind: str, body: Mapping[str, Any]) -> None:
         case "run.waiting":
             log.waiting_for, log.waiting_reason = body["step"], body["reason"]
             log.waiting_as = body.get("as", "uncertain")
+            log.met, log.before = None, body.get("before")
         case "wait.over":
-            log.waiting_for = log.waiting_reason = log.waiting_as = ""
+            log.wait_over()
         case "run.migrated":
             for step in log.steps.values():
                 step.trusted = True

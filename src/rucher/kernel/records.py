@@ -61,5 +61,9 @@ def spent(
     lost: bool = False,
 ) -> Record:
     """What a step used, and what budgets need no longer hold back for it; `lost` when its result was never seen."""
-    body = {"run": run, "step": step, "accounts": list(accounts), "used": dict(used), "released": dict(released)}
+    body = {"run": run, "step": step, "accounts": list(accounts), "used": _some(used), "released": _some(released)}
     return record("run.spent", body | ({"lost": True} if lost else {}))
+
+
+def _some(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {measure: amount for measure, amount in amounts.items() if amount}

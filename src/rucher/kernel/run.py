@@ -1,14 +1,17 @@
 """`Run`: one run while this process owns it: what it is, how it is parked and how it ends. Its steps are in `steps.py`."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rucher.journal.artifacts import Artifacts
+from rucher.journal.rows import encoded
 from rucher.kernel.budgets import lost
+from rucher.kernel.contents import MAX_CONTENT, kept, whole
 from rucher.kernel.pen import Pen, RunStore
 from rucher.kernel.recall import Recalled, RunLog
-from rucher.kernel.records import record, spent
+from rucher.kernel.records import Record, record, spent
 from rucher.kernel.spec import RunSpec
 from rucher.kernel.waits import Item, Mode, Outcome
 from rucher.protocol.errors import Suspended
@@ -44,7 +47,7 @@ def _ask_nobody(_parking: Parking) -> Sequence[Draft]:
 
 
 class Run:
-    """One run, opened by the kernel; `wish` is what its owner wants of it (`pause`), obeyed before the next step.
+    """One run, opened by the kernel; `wish` is what its owner wants of it (`pause` or `cancel`), obeyed before the next step.
 
     `met` are the outcomes of the wait that it was parked in, if it was; None while it must wait on. `asks` makes what is said
     in the same commit as a wait. `unfit` says why this version of Rucher must not go on with it.
@@ -78,7 +81,11 @@ class Run:
             await self.suspend("", reason, "migration", [Item("migration", topic)])
 
     async def obey(self, step: str) -> None:
-        """Stop here when the owner wants the run paused; raises Suspended."""
+        """Stop here when the owner wants the run paused, or ended, which is another's to do; raises Suspended."""
+        if self.wish == "cancel":
+            # Its task was cancelled already; but what runs in a group of tasks can lose that to an error beside it.
+            await self.pen.write()
+            raise Suspended(self.spec.run_id, step, "its owner cancelled it")
         if self.wish == "pause":
             reason = "its owner paused it"
             await self.pen.write(record("run.parked", {"run": self.spec.run_id, "step": step, "reason": reason}))
@@ -89,15 +96,31 @@ class Run:
 
         `kind` is what the wait is: a step's kind, `uncertain` or `migration`.
         """
+        before, stored = await self._not_taken_in()
         body = {
             "run": self.spec.run_id, "step": step, "reason": reason, "as": kind, "mode": mode,
             "items": [item.told() for item in items],
         }  # fmt: skip
-        await self.pen.write(
-            record("run.waiting", body), beside=self.asks(Parking(kind, step, reason, self.pen.position))
-        )
+        waiting = record("run.waiting", body | ({"before": before} if before else {}))
+        await self.pen.write(*stored, waiting, beside=self.asks(Parking(kind, step, reason, self.pen.position)))
         self.log.waiting_for, self.log.waiting_reason, self.log.waiting_as, self.met = step, reason, kind, None
+        self.log.met, self.log.before = None, before
         raise Suspended(self.spec.run_id, step, reason)
+
+    async def _not_taken_in(self) -> tuple[Mapping[str, Any] | None, Sequence[Record]]:
+        """The wait that was met before this one came between, whose rows it replaces; and what is recorded with it."""
+        log = self.log
+        if self.met is None:
+            return None, ()
+        outcomes = encoded({"outcomes": self.met}, "what a wait brought", MAX_CONTENT)
+        text, stored = await kept(self.shared.artifacts, self.spec.run_id, outcomes, {})
+        before = {"step": log.waiting_for, "as": log.waiting_as, "result": json.loads(text), "before": log.before}
+        return before, stored
+
+    async def wait_over(self) -> None:
+        """The wait is over; what it came between, and was met before, is what the run is to take in next."""
+        self.log.wait_over()
+        self.met = await met(self.shared.artifacts, self.log)
 
     async def finish(self, state: str, reason: str, *emissions: Draft, result: Mapping[str, Any] | None = None) -> None:
         """End the run in a terminal state; what it emits is committed in the same transaction.
@@ -117,6 +140,11 @@ class Run:
         ]
         await self.pen.write(*freed, record("run.finished", body), beside=emissions)
         self.log.finished = state
+
+
+async def met(artifacts: Artifacts, log: RunLog) -> Sequence[Outcome | None] | None:
+    """The outcomes of the run's wait, where its log tells them."""
+    return None if log.met is None else list((await whole(artifacts, log.met))["outcomes"])
 
 
 def _charged(step: Recalled) -> Mapping[str, int]:

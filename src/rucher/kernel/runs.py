@@ -15,7 +15,7 @@ from rucher.kernel.budgets import used_by
 from rucher.kernel.pen import RunStore
 from rucher.kernel.recall import RunLog, recall
 from rucher.kernel.records import Record, record, recorded, spent
-from rucher.kernel.run import Run, Shared
+from rucher.kernel.run import Run, Shared, met
 from rucher.kernel.spec import RunSpec, Versions
 from rucher.kernel.waits import outcomes
 from rucher.protocol.errors import Fenced
@@ -91,22 +91,24 @@ class Kernel:
         Raises Fenced when another process took it at the same moment.
         """
         log = recall(await self._store.run_log(spec.run_id) if events is None else events)
-        waits = await self._store.rows("run.waits", spec.run_id) if log.waiting_as else []
-        run = Run(self._shared, spec, log, outcomes(waits) if waits else None)
+        brought = await met(self._shared.artifacts, log)
+        if brought is None and log.waiting_as and (waits := await self._store.rows("run.waits", spec.run_id)):
+            brought = outcomes(waits)
+        run = Run(self._shared, spec, log, brought)
         if log.finished or (run.parked and not to_end):
             return run
         await self._take(run, None if to_end else versions)
         return run
 
     async def _take(self, run: Run, versions: Versions | None) -> None:
-        records = [record("run.acquired", {"run": run.spec.run_id, "worker": self.worker}), *self._decided(run)]
+        records = [record("run.acquired", {"run": run.spec.run_id, "worker": self.worker}), *await self._decided(run)]
         if versions:
-            records += self._migrated(run, versions)
+            records += await self._migrated(run, versions)
         await run.pen.take(*records)
         if versions and not versions.continues(run.spec.versions):
             run.unfit = _what_differs(run.spec.versions, versions)
 
-    def _decided(self, run: Run) -> list[Record]:
+    async def _decided(self, run: Run) -> list[Record]:
         """What the owner said about the step that the run could not be sure of."""
         spec, log = run.spec, run.log
         if log.waiting_as != "uncertain" or run.met is None:
@@ -114,7 +116,7 @@ class Kernel:
         step, said = log.waiting_for, next(outcome for outcome in run.met if outcome is not None)
         past = log.steps[step]
         over = record("wait.over", {"run": spec.run_id, "step": step})
-        log.waiting_for = log.waiting_as = ""
+        await run.wait_over()
         verdict = VERDICTS[str(said["verdict"])]
         if verdict is None:
             past.attempt, past.intended = past.attempt + 1, False
@@ -126,7 +128,7 @@ class Kernel:
         told = recorded(spec.run_id, step, past.kind, past.attempt, json.dumps(verdict), ',"by":"owner"')
         return [told, *settled, over]
 
-    def _migrated(self, run: Run, versions: Versions) -> list[Record]:
+    async def _migrated(self, run: Run, versions: Versions) -> list[Record]:
         """The run goes on with these versions, because its owner said so or because it had not begun."""
         spec, log = run.spec, run.log
         agreed = log.waiting_as == "migration" and run.met is not None
@@ -141,7 +143,7 @@ class Kernel:
             step.trusted = True
         over = [record("wait.over", {"run": spec.run_id, "step": ""})] if agreed else []
         if agreed:
-            log.waiting_for = log.waiting_as = ""
+            await run.wait_over()
         return [record("run.migrated", body), *over]
 
 

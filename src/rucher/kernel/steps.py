@@ -93,12 +93,11 @@ class RunSteps:
             now.reserved = _NOTHING
         if spec.accounts and not now.reserved:
             now.reserved = to_reserve(now.kind, asked_for.most)
-            if now.reserved:
-                body = {
-                    "run": spec.run_id, "step": step, "kind": now.kind, "request_hash": now.request_hash,
-                    "accounts": list(spec.accounts), "amounts": now.reserved,
-                }  # fmt: skip
-                records.append(record("budget.reserved", body))
+            body = {
+                "run": spec.run_id, "step": step, "kind": now.kind, "request_hash": now.request_hash,
+                "accounts": list(spec.accounts), "amounts": now.reserved,
+            }  # fmt: skip
+            records.append(record("budget.reserved", body))
         if asked_for.effect is not Effect.READ:
             now.intended = True
             records.append(_intention(spec.run_id, asked_for, now))
@@ -133,7 +132,7 @@ class RunSteps:
             if past.request_hash != hashed:
                 return ()
             self._next()
-            return list((past.result or {}).get("texts", ()))
+            return list((await whole(self._run.shared.artifacts, past.result or {})).get("texts", ()))
         rows = await self._run.shared.store.rows("run.steers", self._run.spec.run_id, self._run.log.steered)
         if not rows:
             return ()
@@ -166,7 +165,7 @@ class RunSteps:
             outcomes = list(self._run.met)
             over = record("wait.over", {"run": self._run.spec.run_id, "step": step})
             await self._note(step, kind, hashed, text, {"outcomes": outcomes}, over)
-            self._run.log.waiting_for = self._run.log.waiting_as = ""
+            await self._run.wait_over()
             return outcomes
         await self._run.obey(step)
         await self._run.suspend(step, reason, kind.value, items, mode)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rucher.journal.runviews import child_topic
+from rucher.protocol.errors import BadInput
 
 Kind = Literal["approval", "question", "timer", "child", "event", "migration"]
 Mode = Literal["any", "all"]
@@ -13,17 +14,27 @@ Outcome = Mapping[str, Any]
 UNCERTAIN = "step:"
 """How the topics begin under which the owner says what became of an interrupted step."""
 
+MOST_TOPIC = 1000
+"""Bytes of a topic. It is a key in the store; PostgreSQL's take no more than 2,700, and a run goes on over either database."""
+
 EXPIRED: Outcome = {"expired": True}
 REFUSED: Outcome = {"approved": False, "reason": "nobody decided in time", "expired": True}
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing waited for: a signal with this `topic`, or the moment `due_at` (microseconds), whichever comes first."""
+    """One thing waited for: a signal with this `topic`, or the moment `due_at` (microseconds), whichever comes first.
+
+    Raises BadInput for a topic of more than MOST_TOPIC bytes.
+    """
 
     kind: Kind
     topic: str
     due_at: int | None = None
+
+    def __post_init__(self) -> None:
+        if (size := len(self.topic.encode("utf-8", "surrogatepass"))) > MOST_TOPIC:
+            raise BadInput(f"a topic of {size:,} bytes cannot be waited for; at most {MOST_TOPIC:,} are taken")
 
     def told(self) -> dict[str, Any]:
         """The item as the event of the wait tells it."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -80,6 +80,9 @@ class Bench:
 
     async def probe(self, _key: str) -> Proof:
         return Proof.NOT_DONE
+
+    async def cancel(self, _keys: Collection[str]) -> None:
+        raise AssertionError("the loop cancels nothing")
 
 
 class Notebook:

@@ -106,3 +106,25 @@ def test_notes_and_answers_may_be_large_too(tmp_path: Path) -> None:
             assert await work() == ({"text": LARGE}, [{"text": LARGE}])
 
     tell(tmp_path, story)
+
+
+@pytest.mark.parametrize("words", [[LARGE], ["short", LARGE, "last"], ["x" * 3000] * 4])
+def test_what_the_owner_said_at_length_is_heard_again_in_a_replay(tmp_path: Path, words: list[str]) -> None:
+    async def story(scene: Scene) -> None:
+        counter = Counter()
+
+        async def work() -> list[str]:
+            steps = await scene.steps(SPEC)
+            heard = [*await steps.told()]
+            request = {"heard": heard}
+            await steps.perform(StepKind.MODEL_CALL, Effect.MODEL_CALL, request, counter.act)
+            await steps.note(StepKind.CHECKPOINT, {}, {})
+            return heard
+
+        await scene.kernel().create(SPEC)
+        for number, word in enumerate(words):
+            await scene.orders.steer(SPEC.run_id, f"{number}", word)
+        assert [await work() for _ in range(2)] == [words] * 2
+        assert len(counter.keys) == 1
+
+    tell(tmp_path, story)

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from rucher.kernel.contents import ARTIFACT, LARGEST_INLINE
-from rucher.kernel.run import Run
 from rucher.kernel.spec import RunSpec, Versions
 from rucher.kernel.steps import RunSteps
 from rucher.kernel.waits import event
 from rucher.protocol.conversation import Effect
 from rucher.protocol.ports import Proof, StepKind
 from tests.fakes.drafts import run_spec
-from tests.fakes.kernel import Counter, Scene, parks, proving, tell
+from tests.fakes.kernel import Counter, Killed, Scene, parks, proving, tell
 
 OLD, NEW, NEWER = (Versions(number, "p", "t") for number in (1, 2, 3))
 SPEC = replace(run_spec("r"), versions=OLD)
@@ -96,6 +95,7 @@ def test_what_came_before_another_version_is_not_asked_for_or_waited_for_again(
 ) -> None:
     async def story(scene: Scene) -> None:
         await parks(go(scene, OLD, work))
+        assert (await scene.open(SPEC, NEW)).parked  # nothing is asked before there is anything to go on with
         await happens(scene)
         await migrated(scene, NEW, work)
         for _ in range(2):
@@ -118,20 +118,6 @@ def test_it_is_there_after_kills_and_after_a_third_version_too(
                 assert not (await scene.open(SPEC, versions)).parked  # taken, and killed
                 assert await scene.claimable() == [SPEC.run_id]
         assert await go(scene, NEWER, work) == brought
-
-    tell(tmp_path, story)
-
-
-@IN_EVERY_WAIT
-def test_what_had_not_come_is_waited_for_as_before(
-    tmp_path: Path, work: Work, happens: Happens, brought: Any
-) -> None:
-    async def story(scene: Scene) -> None:
-        await parks(go(scene, OLD, work))
-        assert (await scene.open(SPEC, NEW)).parked
-        await happens(scene)
-        await migrated(scene, NEW, work)
-        assert await go(scene, NEW, work) == brought
 
     tell(tmp_path, story)
 
@@ -170,18 +156,34 @@ def test_a_verdict_about_an_interrupted_step_comes_before_the_question_of_the_ve
                 StepKind.TOOL_CALL, Effect.NON_IDEMPOTENT, {}, counter.act, proving(Proof.UNKNOWN)
             )
 
-        async def interrupted() -> Run:
-            run = await scene.open(SPEC, OLD)
-            task = RunSteps(run).perform(StepKind.TOOL_CALL, Effect.NON_IDEMPOTENT, {}, counter.killed_after)
-            with pytest.raises(Exception, match="^$"):
-                await task
-            return run
-
-        await interrupted()
+        with pytest.raises(Killed):
+            await RunSteps(await scene.open(SPEC, OLD)).perform(
+                StepKind.TOOL_CALL, Effect.NON_IDEMPOTENT, {}, counter.killed_after
+            )
         await parks(go(scene, OLD, calls))
         await scene.orders.resolve(SPEC.run_id, "1", "ran")
         await migrated(scene, NEW, calls)
         assert (await go(scene, NEW, calls))["ok"]
         assert len(counter.keys) == 1
+
+    tell(tmp_path, story)
+
+
+def test_a_wait_in_another_branch_takes_nothing_from_one_that_was_met(tmp_path: Path) -> None:
+    async def story(scene: Scene) -> None:
+        async def first_of(branch: int) -> Any:
+            steps = (await scene.steps(SPEC)).branches(2)
+            return await steps[branch].wait(StepKind.WAIT_HUMAN, {}, "?", [event(f"{branch} {scene.store.head}")])
+
+        async def signalled(n: int) -> None:
+            (wait,) = await scene.store.rows("run.waits", SPEC.run_id)
+            await scene.signal(wait["topic"], {"n": n})
+
+        await parks(first_of(0))
+        await signalled(0)
+        await parks(first_of(1))
+        await signalled(1)
+        assert await first_of(1) == [{"n": 1}]
+        assert await first_of(0) == [{"n": 0}]
 
     tell(tmp_path, story)

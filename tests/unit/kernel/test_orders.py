@@ -296,6 +296,19 @@ def test_a_fork_takes_over_the_steps_before_and_names_what_it_would_repeat(tmp_p
     tell(tmp_path, story)
 
 
+def test_a_fork_of_a_child_is_nobodys_child_and_goes_on(tmp_path: Path) -> None:
+    async def story(scene: Scene) -> None:
+        child = run_spec("child", parent=SPEC.run_id)
+        await scene.kernel().create(SPEC)
+        await worked(scene, child, Counter())
+        await scene.orders.cancel(SPEC.run_id, "1")
+        fork = await scene.orders.fork(child.run_id, "2", "key")
+        row = await scene.row(fork.run_id)
+        assert (row["parent_id"], row["wish"]) == ("", "")
+
+    tell(tmp_path, story)
+
+
 def test_a_fork_given_twice_under_one_key_is_one_run(tmp_path: Path) -> None:
     async def story(scene: Scene) -> None:
         await worked(scene, SPEC, Counter())
@@ -369,7 +382,6 @@ def test_a_wait_that_was_met_never_stands_for_the_owners_consent_to_another_vers
         assert await scene.state(spec) == ["waiting"]
         assert (await scene.open(spec, NEW)).parked
         await scene.orders.migrate(spec.run_id)
-        await parks(waits(NEW))
         assert await waits(NEW) == [{"text": "because"}]
 
     tell(tmp_path, story)

@@ -98,6 +98,12 @@ def test_text_and_interleaved_pieces_of_two_calls() -> None:
     ]
 
 
+@pytest.mark.parametrize(("told", "counted"), [(-1_000_000, 0), (2**63, 1 << 32), (10**30, 1 << 32)])
+def test_numbers_of_tokens_that_cannot_be_are_bounded(told: int, counted: int) -> None:
+    events = read([delta("stop"), {"choices": [], "usage": {"prompt_tokens": told, "completion_tokens": told}}])
+    assert events == [Finished(Stop.END, Usage(counted, 0, counted))]
+
+
 def test_pieces_that_carry_no_number_are_told_apart_by_their_ids() -> None:
     events = read(
         [call(None, "a", "look", '{"at":'), call(None, None, None, '"é"}'), call(None, "b", "look"), delta("stop")]

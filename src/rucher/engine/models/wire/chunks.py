@@ -32,6 +32,10 @@ class Delta(BaseModel):
     tool_calls: list[CallPiece] | None = None
 
 
+MOST_TOKENS = 1 << 32
+"""More than any one call can have used."""
+
+
 class Choice(BaseModel):
     """One alternative answer; only the first is ever asked for."""
 
@@ -63,10 +67,15 @@ class Chunk(BaseModel):
             return None
         details = self.usage.prompt_tokens_details
         return Usage(
-            input_tokens=self.usage.prompt_tokens or 0,
-            cached_tokens=(details.cached_tokens if details else None) or 0,
-            output_tokens=self.usage.completion_tokens or 0,
+            input_tokens=_count(self.usage.prompt_tokens),
+            cached_tokens=_count(details.cached_tokens if details else None),
+            output_tokens=_count(self.usage.completion_tokens),
         )
+
+
+def _count(told: int | None) -> int:
+    """A number of tokens that can be one; what an endpoint tells is charged to budgets, which nothing may lower."""
+    return min(max(told or 0, 0), MOST_TOKENS)
 
 
 _CHUNK = TypeAdapter(Chunk)
