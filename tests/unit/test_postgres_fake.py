@@ -33,6 +33,9 @@ def database() -> str:
     return url.split("/")[-1].split("?")[0]
 
 
+ROOT = Path(__file__).resolve().parents[2]
+
+
 def ask(url: str, statement: str, *arguments: object) -> list[asyncpg.Record]:
     """The rows of one statement, on a connection of its own."""
 
@@ -73,7 +76,7 @@ def test_a_killed_server_starts_again_with_all_that_it_acknowledged(server: Serv
 def test_a_server_ends_and_leaves_nothing_when_its_test_process_is_killed(way: signal.Signals) -> None:
     program = "from tests.fakes.postgres import shared; print(shared().folder, flush=True); input()"
     with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as test:
         assert test.stdout is not None
         folder = Path(test.stdout.readline().strip())
