@@ -29,7 +29,7 @@ from rucher.kernel.spec import RunSpec, run_of_hop
 from rucher.protocol.clock import SystemClock, SystemEntropy
 from rucher.protocol.conversation import Effect
 from rucher.protocol.events import Draft, Trust, control_event, message
-from rucher.protocol.ids import caused, derived
+from rucher.protocol.ids import begun, caused, derived
 from rucher.protocol.ports import StepKind
 from tests.fakes.hive import Hive, resting
 
@@ -88,7 +88,7 @@ class Talk:
 
     async def steps(self, number: int) -> None:
         """A run of plain steps: the result of each is written with the intention of the next."""
-        trace = derived(self._name, str(number))
+        trace = begun(CLOCK.now(), self._name, str(number))
         spec = RunSpec(
             run_id=caused(trace, "run"), tenant="local", agent="scribe", model="scripted", trace_id=trace, session=trace,
         )  # fmt: skip

@@ -70,6 +70,16 @@ def encoded(body: Mapping[str, Any], what: str = "an event", most: int = MAX_BOD
     return text
 
 
+def as_archived(row: Row, seq: int) -> Row:
+    """What stands for an event that was archived when it comes again: as it came, under its old number.
+
+    The name of its trace went with it. Its own id stands for that, as both lead to the trace.
+    """
+    known = [seq, *row[1:]]
+    known[TRACE] = row[ID]
+    return known
+
+
 def row_of(draft: Draft) -> Row:
     """The row of a draft; raises BadInput as `encoded` does."""
     at = draft.run

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from rucher.protocol.ids import caused, derived
+from rucher.protocol.ids import begun, caused, derived
 
 CONTROL_PLANE = "rucher"
 """The source whose events record the control plane's own work: kept and shown like any other, never routed."""
@@ -91,7 +91,7 @@ def message(  # noqa: PLR0913 - the fields of a record
     thread: str = "",
     addressed_to: str | None = None,
 ) -> Draft:
-    """A message from outside, the first event of its trace, whose id derives from the message's own."""
+    """A message from outside, the first event of its trace."""
     new_id = event_id(tenant, source, key)
     return Draft(
         id=new_id,
@@ -100,7 +100,7 @@ def message(  # noqa: PLR0913 - the fields of a record
         type="message",
         principal=principal,
         trust=trust,
-        trace_id=caused(new_id, "trace"),
+        trace_id=begun(occurred_at, "trace", new_id),
         occurred_at=occurred_at,
         addressed_to=addressed_to,
         body={"text": text, "group": group, "thread": thread},

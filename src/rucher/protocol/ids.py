@@ -1,8 +1,9 @@
 """128-bit ids, printed as 26 characters of Crockford base 32.
 
 A made id is a ULID (48 bits of milliseconds, 80 random bits), so that ids sort by time. A derived id is a hash of what
-it names, so that the same thing named twice has the same id. What a thing causes has an id that begins as its own does, so
-that whatever came of one message lies together in every index. The ULID layout is that of https://github.com/ulid/spec.
+it names, so that the same thing named twice has the same id. The id of a trace begins with the second in which it began, and
+the ids of what is caused in it begin alike: so what is written together lies together in every index, however long the journal.
+The ULID layout is that of https://github.com/ulid/spec.
 """
 
 import hashlib
@@ -13,6 +14,7 @@ _VALUES = {char: value for value, char in enumerate(ALPHABET)}
 _PATTERN = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _PAIRS = tuple(a + b for a in ALPHABET for b in ALPHABET)
 _SHARED_CHARS = 6
+_SECOND_BITS, _HASH_BITS = 28, 100
 _KEPT_CHARS = 21
 
 
@@ -43,6 +45,15 @@ def derived(*parts: str) -> str:
         raw = part.encode()
         digest.update(len(raw).to_bytes(4, "big") + raw)
     return encode(int.from_bytes(digest.digest(), "big"))
+
+
+def begun(at_us: int, *parts: str) -> str:
+    """The id of a trace that begins at this moment by these parts: 28 bits of the second, then 100 bits of a hash.
+
+    The seconds begin anew every eight years; they keep ids of the same time together and say nothing.
+    """
+    second = at_us // 1_000_000 % 2**_SECOND_BITS
+    return encode(second << _HASH_BITS)[:_SHARED_CHARS] + derived(*parts)[_SHARED_CHARS:]
 
 
 def caused(cause: str, *parts: str) -> str:

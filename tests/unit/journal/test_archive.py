@@ -220,6 +220,7 @@ def test_a_late_second_delivery_of_what_was_archived_changes_nothing(tmp_path: P
         again = await hive.store.append(said("new"), said("a"), *hive.hop(first))
         assert [(one.first, one.event.seq) for one in again[:2]] == [(True, head + 1), (False, first.seq)]
         assert not any(one.first for one in again[1:])
+        assert again[1].event.trace_id == again[1].event.id, "which leads to the trace that was archived with it"
         alone = await asyncio.gather(hive.store.append(said("newer")), hive.store.append(said("a")))
         assert [one.first for (one,) in alone] == [True, False]
         assert hive.store.head == head + 2

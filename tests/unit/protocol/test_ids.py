@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rucher.protocol.ids import caused, decode, derived, encode, is_id, ulid
+from rucher.protocol.ids import begun, caused, decode, derived, encode, is_id, ulid
 
 
 @given(value=st.integers(0, 2**128 - 1))
@@ -34,6 +34,14 @@ def test_what_one_thing_causes_lies_beside_it_and_is_told_apart(
     assert caused(cause, *parts)[:6] == cause[:6]
     assert (caused(cause, *parts) == caused(cause, *others)) == (parts == others)
     assert caused(cause, *parts) != cause
+
+
+def test_traces_sort_by_the_second_in_which_they_begin() -> None:
+    second = 1_000_000
+    ids = [begun(at * second, "a") for at in (0, 1, 31, 32, 1_796_000_000 % 2**28)]
+    assert ids == sorted(ids)
+    assert all(map(is_id, ids))
+    assert begun(2 * second, "a")[6:] == begun(3 * second, "a")[6:] != begun(3 * second, "b")[6:]
 
 
 def test_the_same_parts_of_two_causes_beside_each_other_are_told_apart() -> None:

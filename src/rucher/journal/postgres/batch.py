@@ -24,7 +24,7 @@ from rucher.journal.postgres.inserts import (
     values,
 )
 from rucher.journal.postgres.link import ANSWER_S, Address, is_lost, is_the_servers
-from rucher.journal.rows import ID, RUN_ID, Row
+from rucher.journal.rows import ID, RUN_ID, Row, as_archived
 from rucher.journal.units import Answer, Archive, Command, Earlier, Rows, Seal, Unit, rows_first
 from rucher.protocol.errors import BadInput, Corrupt
 
@@ -149,7 +149,7 @@ class Batch:
         numbers = dict(await db.fetch("SELECT id, seq FROM event_ids WHERE id = ANY($1)", [row[ID] for row in rows]))
         if not numbers:
             return {}
-        archived = {row[ID]: [numbers[row[ID]], *row[1:]] for row in rows if row[ID] in numbers}
+        archived = {row[ID]: as_archived(row, numbers[row[ID]]) for row in rows if row[ID] in numbers}
         stored = await db.fetch(_BY_IDS, list(numbers))
         return archived | {row[ID]: list(row) for row in stored}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from rucher.journal.statements import SCHEMA_VERSION, migrations, schema_fault
 from rucher.protocol.errors import BadInput, Corrupt, Retryable, RucherError
 
-WAL_BYTES = 8 << 20
+WAL_BYTES = 24 << 20
 """The write-ahead log is grown to this once, so that commits do not each pay for a longer file."""
 SQLITE_VERSION = sqlite3.sqlite_version
 WRITING_KIB, READING_KIB = 20_000, 2_000
@@ -53,7 +53,7 @@ def open_database(path: Path, mode: str, connecting: Connect = connect) -> sqlit
         if mode != "ro":
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
-            db.execute("PRAGMA wal_autocheckpoint = 1500")
+            db.execute("PRAGMA wal_autocheckpoint = 4000")
         db.execute(f"PRAGMA cache_size = -{READING_KIB if mode == 'ro' else WRITING_KIB}")
         db.execute("PRAGMA user_version").fetchone()
     except sqlite3.Error as error:

@@ -16,7 +16,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from rucher.journal.rows import FENCE, ID, RECORDED_AT, RUN_ID, RUN_NO, RUN_SEQ, SEQ, Row
+from rucher.journal.rows import FENCE, ID, RECORDED_AT, RUN_ID, RUN_NO, RUN_SEQ, SEQ, Row, as_archived
 from rucher.journal.segments import read_segment
 from rucher.journal.sqlite.files import (
     Connect,
@@ -206,7 +206,7 @@ class SqliteWriter:
     def _archived(self, row: Row) -> Row | None:
         """The row itself, under its old number, when its event was archived: a late second delivery changes nothing."""
         found = self._db.execute("SELECT seq FROM archived_ids WHERE id = ?", (row[ID],)).fetchone()
-        return [found[0], *row[1:]] if found else None
+        return as_archived(row, found[0]) if found else None
 
     def _demand_place(self, row: Row) -> None:
         """Raise Fenced unless this row is the next of its run, by the hand that wrote the last: a late write finds another."""
