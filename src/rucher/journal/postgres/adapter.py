@@ -100,10 +100,11 @@ class PostgresWriting(PostgresAdapter):
             await schema.migrate(db, self._address)
             await schema.make_views(db, self._archive)
             await self._writer.open(db)
-        except Exception as error:
-            raise self._address.named_by_consequence(error) from error
-        finally:
+        except BaseException as error:
             db.terminate()
+            if isinstance(error, Exception):
+                raise self._address.named_by_consequence(error) from error
+            raise
         self.head = self._writer.head
         self._bell = Bell(self._address, self._clock, self._writer.writer, lambda: self._writer.revision, self._heard)
         await self._tasks.__aenter__()

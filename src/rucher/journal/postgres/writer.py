@@ -56,11 +56,17 @@ class PostgresWriter:
         """Whether another process may have committed something since this was last set to False."""
 
     async def open(self, db: asyncpg.Connection) -> None:
-        """Register as a writer, by a connection to a database whose schema is as it should be."""
+        """Register as a writer, and write by this connection, to a database whose schema is as it should be."""
         self.writer = await db.fetchval(_REGISTER)
+        await db.execute(f"SET application_name = '{self._name}'")
         await db.execute(_SWEEP, self.writer - _REMEMBERED)
         self.head, self.revision = await db.fetchrow("SELECT seq, revision FROM journal_head")
-        await self._connected(patient=False)
+        self._server_pid = db.get_server_pid()
+        self._session = Session(db, self._address, self.writer, self._epoch)
+
+    @property
+    def _name(self) -> str:
+        return f"rucher writer {self.writer}"
 
     async def close(self) -> None:
         """Take back the registration and let go of the connection; a server that is away keeps the row until it is swept."""
@@ -174,10 +180,9 @@ class PostgresWriter:
         raise AssertionError("waits never ends")
 
     async def _connect(self) -> Session:
-        name = f"rucher writer {self.writer}"
-        db = await self._address.write(name)
+        db = await self._address.write(self._name)
         try:
-            await db.execute(_END_FORMER, self._server_pid, name, timeout=ANSWER_S)
+            await db.execute(_END_FORMER, self._server_pid, self._name, timeout=ANSWER_S)
             told = await db.fetchrow(_RAISE_EPOCH, self.writer, timeout=ANSWER_S)
             if told is None:
                 given = (self.writer, self._epoch + 1, -self._nonce, self.writer + _REMEMBERED)
