@@ -335,6 +335,7 @@ def test_a_wrong_place_is_one_line_and_no_password_is_ever_shown(tmp_path: Path)
             (server.url("nosuch", tcp=True), BadInput, "there is no database at"),
             (away, Retryable, "cannot be used just now"),
             ("postgresql://u:secret@[::1", BadInput, "cannot be understood"),
+            ("postgresql://u:secret@127.0.0.1:99999/db", BadInput, "cannot be understood"),
         ):
             text = refusal(copied(story.instance, journal, url), kind)
             assert says in text

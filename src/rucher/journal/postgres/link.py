@@ -100,7 +100,7 @@ class Address:
             db = await asyncpg.connect(
                 self.url, timeout=CONNECT_S, server_settings={"application_name": name, **_ALWAYS, **settings}
             )
-        except (*DRIVER_ERRORS, ValueError, LookupError) as error:
+        except (*DRIVER_ERRORS, ValueError, LookupError, OverflowError) as error:
             raise self._refused(error) from error
         if db.get_server_version().major < OLDEST_SERVER:
             major = db.get_server_version().major
