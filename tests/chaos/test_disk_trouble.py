@@ -50,8 +50,8 @@ def told(workers: Crew, word: str) -> None:
 
 
 def test_work_waits_for_room_on_a_full_disk_and_goes_on_when_there_is_some(tmp_path: Path) -> None:
-    with small_disk(tmp_path, 48) as disk, crew(tmp_path, str(disk / "rucher.db"), load(40)) as workers:
-        process = workers.start()
+    with small_disk(tmp_path, 8) as disk, crew(tmp_path, str(disk / "rucher.db"), load(40)) as workers:
+        process = workers.start(small_log=True)
         until(workers.outside.counts, "no work is done", PATIENCE_S)
         with pytest.raises(OSError, match="No space left"):
             fill(disk / "ballast")

@@ -22,6 +22,7 @@ from rucher.daemon.marks import Marks
 from rucher.journal.artifacts import Artifacts
 from rucher.journal.postgres.adapter import open_postgres
 from rucher.journal.rows import RunWrite
+from rucher.journal.sqlite import files
 from rucher.journal.sqlite.adapter import open_sqlite
 from rucher.journal.store import JournalStore
 from rucher.journal.units import Adapter, Answer
@@ -67,6 +68,8 @@ class Post:
     at_once: int = 16
     times: Times = field(default_factory=Times)
     busy_s: float = 10.0
+    small_log: bool = False
+    """Whether SQLite's log is short, so that a small disk is soon full."""
 
 
 def run_called(name: str) -> str:
@@ -286,6 +289,8 @@ async def _opened(post: Post, clock: Clock) -> Adapter:
             timeout=post.busy_s, cached_statements=256,
         )  # fmt: skip
 
+    if post.small_log:
+        files.WAL_BYTES, files.CHECKPOINT_PAGES = 1 << 20, 100
     return await open_sqlite(Path(post.store), clock, write=True, connecting=connecting)
 
 

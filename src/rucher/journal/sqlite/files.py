@@ -13,6 +13,8 @@ from rucher.protocol.errors import BadInput, Corrupt, Retryable, RucherError
 
 WAL_BYTES = 24 << 20
 """The write-ahead log is grown to this once, so that commits do not each pay for a longer file."""
+CHECKPOINT_PAGES = 4000
+"""After so many pages (16 MB) the log is written into the file: the more seldom, the fewer pages are written twice."""
 SQLITE_VERSION = sqlite3.sqlite_version
 WRITING_KIB, READING_KIB = 20_000, 2_000
 """Pages that a connection keeps in memory: the writer comes back to the ends of its indexes, a reader seldom comes back."""
@@ -53,7 +55,7 @@ def open_database(path: Path, mode: str, connecting: Connect = connect) -> sqlit
         if mode != "ro":
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = FULL")
-            db.execute("PRAGMA wal_autocheckpoint = 4000")
+            db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         db.execute(f"PRAGMA cache_size = -{READING_KIB if mode == 'ro' else WRITING_KIB}")
         db.execute("PRAGMA user_version").fetchone()
     except sqlite3.Error as error:
