@@ -15,7 +15,7 @@ SCRIPT = r"""
 [[rule]]
 on = "user"
 match = "^work"
-delay_ms = 4000
+delay_ms = 8000
 call = [{ tool = "read_file", arguments = { path = "missing.txt" } }]
 
 [[rule]]
