@@ -95,11 +95,12 @@ def test_anything_in_the_place_of_a_folder_or_file_stops_the_session_with_one_li
 def test_short_descriptors_are_unavailable_wherever_they_run_out_and_none_is_lost(session: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     outcomes = set()
-    lowest = max(open_files()) + 1
-    before = len(open_files())
+    taken = open_files()
+    free = next(number for number in itertools.count() if number not in taken)
+    before = len(taken)
     try:
-        for room in range(8):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + room, hard))
+        for most in range(free, max(taken) + 9):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
             try:
                 _make_and_use(session)
                 outcomes.add("used")
