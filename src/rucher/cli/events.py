@@ -1,7 +1,9 @@
 """`rucher events`: the journal's newest events, and those to come."""
 
 import asyncio
-from collections.abc import Sequence
+import signal
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import click
 
@@ -30,7 +32,7 @@ def events(context: click.Context, *, follow: bool, subject: str, limit: int, af
     """Show what happened, newest last."""
     matches(subject, "ev")
     if follow:
-        read(context.obj, lambda store: _follow(store, subject, limit, after, as_json=as_json))
+        read(context.obj, lambda store: _until_ctrl_c(_follow(store, subject, limit, after, as_json=as_json)))
         return
     found = read(context.obj, lambda store: _begin(store, subject, limit, after))
     if as_json:
@@ -41,6 +43,18 @@ def events(context: click.Context, *, follow: bool, subject: str, limit: int, af
 
 async def _begin(store: StoreReader, subject: str, limit: int, after: int | None) -> Sequence[Event]:
     return await (store.newest(limit, subject) if after is None else store.read(after, limit, subject))
+
+
+async def _until_ctrl_c(work: Coroutine[Any, Any, None]) -> None:
+    """Do the work until Ctrl-C, which ends it between two steps of the loop; Python's own way can meet a half-settled one."""
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+    loop.add_signal_handler(signal.SIGINT, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
 
 
 async def _follow(store: StoreReader, subject: str, limit: int, after: int | None, *, as_json: bool) -> None:
