@@ -36,7 +36,9 @@ def spelled(given: str) -> str:
     """An id, or its beginning, as a person may type it, in its own letters; raises BadInput for no id at all."""
     text = given.strip().upper().translate(_CONFUSED)
     if not text.isalnum() or not text.isascii():
-        raise BadInput(f"{given[:60]!r} is no id; ids are 26 letters and digits, or as many of them as make it unique")
+        raise BadInput(
+            f"{given[:60]!r} is no id; ids are {_ID_CHARS} letters and digits, or as many of them as make it unique"
+        )
     if len(text) > _ID_CHARS:
         raise BadInput(f"{given[:60]!r} ... is longer than an id; ids are {_ID_CHARS} letters and digits")
     return text

@@ -95,7 +95,7 @@ class StoreReader:
 
     async def run_log(self, run_id: str) -> Sequence[Event]:
         """The events of one run, in the run's own order."""
-        return await self.events("event.of_run", run_id)
+        return (await self.run_logs([run_id]))[run_id]
 
     async def run_logs(self, run_ids: Sequence[str]) -> Mapping[str, Sequence[Event]]:
         """The logs of many runs, by run; of an unknown one it is empty."""

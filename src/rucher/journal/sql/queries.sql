@@ -18,9 +18,6 @@ UNION ALL
 SELECT * FROM events WHERE run_no IN (SELECT seq FROM runs WHERE trace_id = ?)
 ORDER BY seq;
 
--- name: event.of_run
-SELECT * FROM events WHERE run_no = (SELECT seq FROM runs WHERE run_id = ?) ORDER BY run_seq;
-
 -- name: event.of_runs
 SELECT * FROM events WHERE run_no IN (SELECT seq FROM runs WHERE run_id IN (SELECT value FROM json_each(?)))
 ORDER BY run_no, run_seq;

@@ -32,10 +32,6 @@ SELECT own.* FROM runs JOIN run_places AS place ON place.run_no = runs.seq
 CROSS JOIN LATERAL (SELECT * FROM events WHERE events.seq = place.seq OFFSET 0) AS own WHERE runs.trace_id = ?
 ORDER BY seq;
 
--- name: event.of_run
-SELECT own.* FROM run_places AS place CROSS JOIN LATERAL (SELECT * FROM events WHERE events.seq = place.seq OFFSET 0) AS own
-WHERE place.run_no = (SELECT seq FROM runs WHERE run_id = ?) ORDER BY place.run_seq;
-
 -- name: event.of_runs
 SELECT own.* FROM run_places AS place CROSS JOIN LATERAL (SELECT * FROM events WHERE events.seq = place.seq OFFSET 0) AS own
 WHERE place.run_no = ANY(ARRAY(SELECT seq FROM runs WHERE run_id = ANY(ARRAY(SELECT json_array_elements_text(?::json)))))
