@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import chdir, closing
 from pathlib import Path
 
 import pytest
@@ -194,7 +194,7 @@ def test_only_internet_sockets_can_be_made(place: Place, family: str) -> None:
         assert place.outside(program) == "done"
 
 
-def test_a_socket_file_of_the_host_in_the_workspace_cannot_be_used(place: Place, tmp_path: Path) -> None:
+def test_a_socket_file_of_the_host_in_the_workspace_cannot_be_used(place: Place) -> None:
     async def workspace(tools: Inside) -> Path:
         await tools.lives()
         return await tools.hands.workspace()
@@ -202,14 +202,13 @@ def test_a_socket_file_of_the_host_in_the_workspace_cannot_be_used(place: Place,
     path = place.with_tools(workspace) / "docker.sock"
     with closing(socket.socket(socket.AF_UNIX)) as server:
         # A path under tmp_path is longer than the address of a Unix socket may be.
-        os.chdir(path.parent)
-        server.bind("docker.sock")
+        with chdir(path.parent):
+            server.bind("docker.sock")
         server.listen()
         path.chmod(0o666)
         program = "print(tried(lambda: socket.socket(socket.AF_UNIX).connect('docker.sock')))"
         assert place.inside(program) == "EPERM"
         assert place.outside(program, cwd=path.parent) == "done"
-        os.chdir(tmp_path)
 
 
 @pytest.mark.skipif(not X86, reason="these two foreign calling conventions exist on x86_64 only")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -22,6 +23,7 @@ from tests.fakes.clock import ManualClock, until
 from tests.fakes.drafts import NOW, run_event, said
 from tests.fakes.postgres import PASSWORD, shared
 
+ROOT = Path(__file__).parents[3]
 TRACE_ID = 8
 """Its place in a row."""
 
@@ -176,7 +178,7 @@ def test_a_reader_by_seq_misses_nothing_while_several_processes_write() -> None:
         return seen
 
     against(lambda _: asyncio.sleep(0), url=url)
-    writers = [subprocess.Popen([sys.executable, "-c", _WRITER, url, name]) for name in "abc"]
+    writers = [subprocess.Popen([sys.executable, "-c", _WRITER, url, name], cwd=ROOT) for name in "abc"]
     seen = asyncio.run(follow(writers))
     assert [writer.returncode for writer in writers] == [0, 0, 0]
     assert seen == list(range(1, 3 * 4 * 60 + 60 + 1))
