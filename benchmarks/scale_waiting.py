@@ -200,12 +200,12 @@ class Crowd:
         held = await self._store.rows("claims.counts")
         chosen = choose(candidates, held, LIMITS, free)
         found = time.perf_counter()
-        claim = [{"run_id": run_id, "worker": worker, "at": self._clock.now()} for run_id in chosen]
-        taken = await self._store.command("claim.take", *claim)
+        claim = {"runs": json.dumps(chosen), "worker": worker, "at": self._clock.now()}
+        taken = await self._store.command("claim.take", claim)
         ended = time.perf_counter()
         if (len(candidates), len(taken)) != (READY, free):
             raise SystemExit(f"of {len(candidates)} ready runs {len(taken)} could be claimed")
-        await self._store.command("claim.release", *claim)
+        await self._store.command("claim.release", claim)
         return (found - started) * 1000, (ended - found) * 1000
 
     def _spec(self) -> RunSpec:

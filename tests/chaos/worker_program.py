@@ -140,13 +140,13 @@ class EdgedStore(JournalStore):
         return await self._between("+".join(draft.type for draft in drafts), super().append(*drafts))
 
     @override
-    async def command(self, statement: str, *parameters: Mapping[str, Any]) -> Answer:
-        answer = await self._between(statement, super().command(statement, *parameters))
+    async def command(self, statement: str, parameters: Mapping[str, Any]) -> Answer:
+        answer = await self._between(statement, super().command(statement, parameters))
         match statement:
             case "claim.take":
                 self.held |= {row["run_id"] for row in answer}
             case "claim.release":
-                self.held -= {each["run_id"] for each in parameters}
+                self.held -= set(json.loads(parameters["runs"]))
             case "worker.join":
                 self.held.clear()
             case _:

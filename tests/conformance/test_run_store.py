@@ -133,7 +133,7 @@ def test_of_what_is_committed_together_commands_find_what_the_rows_made(opened: 
     async def check() -> None:
         async with opened() as store:
             await store.command("worker.join", {"worker": "w", "host": "h", "role": "all", "at": 1})
-            claim = {"run_id": SPEC.run_id, "worker": "w", "at": 1}
+            claim = {"runs": json.dumps([SPEC.run_id]), "worker": "w", "at": 1}
             late = [store.write(write(9, 9))] if fault else []
             told: list[Any] = await asyncio.gather(
                 store.command("claim.take", claim), *late, store.write(created()), return_exceptions=True
@@ -220,8 +220,8 @@ def test_a_budget_that_does_not_cover_it_refuses_its_own_unit_only(opened: Opene
 
 
 async def taken(store: JournalStore, worker: str, *specs: RunSpec) -> list[str]:
-    claims = ({"run_id": spec.run_id, "worker": worker, "at": NOW} for spec in specs)
-    return [row["run_id"] for row in await store.command("claim.take", *claims)]
+    claim = {"runs": json.dumps([spec.run_id for spec in specs]), "worker": worker, "at": NOW}
+    return [row["run_id"] for row in await store.command("claim.take", claim)]
 
 
 async def join(store: JournalStore, *workers: str) -> None:
@@ -254,7 +254,7 @@ def test_what_cannot_go_on_cannot_be_claimed(opened: Opener) -> None:
                 await store.write(created(spec))
             await Orders(store, ManualClock(), OWNER).pause(paused.run_id, "1")
             assert await taken(store, "a", ready, queued, paused, run_spec("unknown")) == [ready.run_id]
-            released = {"run_id": ready.run_id, "worker": "another"}
+            released = {"runs": json.dumps([ready.run_id]), "worker": "another"}
             assert list(await store.command("claim.release", released)) == []
             assert len(await store.command("claim.release", released | {"worker": "a"})) == 1
 

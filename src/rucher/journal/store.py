@@ -14,7 +14,6 @@ from typing import Any
 from typing_extensions import override
 
 from rucher.journal.rows import RUN_ID, Row, RunWrite, event_of, row_of, rows_of
-from rucher.journal.sqlite.adapter import open_sqlite
 from rucher.journal.tail import Tail
 from rucher.journal.units import Adapter, Answer, Archive, Command, Earlier, Rows, Seal
 from rucher.journal.views import folds
@@ -153,8 +152,8 @@ class JournalStore(StoreReader):
         rows = rows_of(write)
         await self._adapter.commit(Rows(rows, folds(rows)))
 
-    async def command(self, statement: str, *parameters: Mapping[str, Any]) -> Answer:
-        """Obey a statement of commands.sql, once for each set of parameters, in one transaction; returns its rows."""
+    async def command(self, statement: str, parameters: Mapping[str, Any]) -> Answer:
+        """Obey a statement of commands.sql; returns its rows."""
         answer: Answer = await self._adapter.commit(Command(statement, parameters))
         return answer
 
@@ -273,7 +272,9 @@ async def read_store(place: Place, clock: Clock) -> AsyncIterator[StoreReader]:
 
 async def _adapter(place: Place, clock: Clock, *, write: bool, archive: Path | None = None) -> Adapter:
     if isinstance(place, Path):
+        from rucher.journal.sqlite.adapter import open_sqlite  # noqa: PLC0415 - a store needs one driver, never the other
+
         return await open_sqlite(place, clock, write=write, archive=archive)
-    from rucher.journal.postgres.adapter import open_postgres  # noqa: PLC0415 - most instances never need the driver
+    from rucher.journal.postgres.adapter import open_postgres  # noqa: PLC0415 - see above
 
     return await open_postgres(place, clock, write=write, archive=archive)

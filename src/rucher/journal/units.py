@@ -53,10 +53,10 @@ class Archive:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A named statement of commands.sql, once for each set of parameters: who works, who holds which run. No events."""
+    """A named statement of commands.sql: who works, who holds which run. No events. A list of ids is one parameter, as JSON."""
 
     statement: str
-    parameters: Sequence[Mapping[str, Any]]
+    parameters: Mapping[str, Any]
 
 
 DAEMON = "daemon_writer"
@@ -67,7 +67,7 @@ Unit = Rows | Seal | Archive | Command
 Earlier = Mapping[int, Row]
 """Of a unit's rows, those that were there before, by their place in the unit, as they are stored."""
 Answer = Sequence[Mapping[str, Any]]
-"""The rows that a command's statements returned, one after the other."""
+"""The rows that a command's statement returned."""
 
 
 def rows_first(units: Sequence[Unit]) -> list[int]:

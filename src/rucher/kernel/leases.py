@@ -42,7 +42,7 @@ class LeaseStore(Protocol):
         """The rows of one named statement."""
         ...
 
-    async def command(self, statement: str, *parameters: Mapping[str, Any]) -> Answer:
+    async def command(self, statement: str, parameters: Mapping[str, Any]) -> Answer:
         """Obey a statement of commands.sql."""
         ...
 

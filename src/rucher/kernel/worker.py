@@ -7,6 +7,7 @@ behind but claims, which whoever buries it sets free.
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -138,10 +139,8 @@ class Worker:
             chosen += choose(waiting, await self._store.rows("claims.counts"), self._limits, free)
         if not chosen:
             return
-        now = self._clock.now()
-        taken = await self._store.command(
-            "claim.take", *({"run_id": run_id, "worker": self._leases.worker, "at": now} for run_id in chosen)
-        )
+        claim = {"runs": json.dumps(chosen), "worker": self._leases.worker, "at": self._clock.now()}
+        taken = await self._store.command("claim.take", claim)
         mine = {row["run_id"] for row in taken}
         rows = [row for row in (*ending, *waiting) if row["run_id"] in mine and row["run_id"] not in self._jobs]
         logs = await self._logs([row["run_id"] for row in rows if row["worker"]])
@@ -234,9 +233,7 @@ class Worker:
 
     async def _release_all(self) -> None:
         over = tuple(self._over)
-        await self._store.command(
-            "claim.release", *({"run_id": run_id, "worker": self._leases.worker} for run_id in over)
-        )
+        await self._store.command("claim.release", {"runs": json.dumps(over), "worker": self._leases.worker})
         self._over.difference_update(over)
 
     async def _keep_lease(self) -> None:

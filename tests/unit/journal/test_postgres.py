@@ -283,7 +283,7 @@ def test_commands_and_seals_are_obeyed_once_and_noticed() -> None:
     async def act(store: PostgresAdapter) -> None:
         assert await store.changed()
         assert not await store.changed()
-        joined = await store.commit(Command("worker.join", [{"worker": "w", "host": "h", "role": "all", "at": 1}]))
+        joined = await store.commit(Command("worker.join", {"worker": "w", "host": "h", "role": "all", "at": 1}))
         assert [row["worker"] for row in joined] == ["w"]
         assert await store.changed()
         await store.commit(Seal(1, 1, "digest", "signature", 5))

@@ -51,7 +51,7 @@ def folded() -> list[Unit]:
 
 
 def commanded() -> list[Unit]:
-    return [Command("worker.beat", [{"worker": "w"}]), Rows([row_of(said("c"))])]
+    return [Command("worker.beat", {"worker": "w"}), Rows([row_of(said("c"))])]
 
 
 def in_parts() -> list[Unit]:
@@ -72,7 +72,7 @@ def test_a_batch_whose_commit_is_cut_lands_once_and_is_answered_as_if_nothing_ha
     async def go() -> None:
         with Cutter(shared().port) as cutter:
             store = await open_postgres(shared().url(database, tcp=True, port=cutter.port), SystemClock(), write=True)
-            await store.commit(Command("worker.join", [{"worker": "w", "host": "h", "role": "all", "at": 1}]))
+            await store.commit(Command("worker.join", {"worker": "w", "host": "h", "role": "all", "at": 1}))
             await store.commit(Rows([row_of(said("first")), row_of(run_event("known", 0, 0))]))
             before = await stored(store)
             batch = units()

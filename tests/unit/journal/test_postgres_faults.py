@@ -126,7 +126,7 @@ def test_many_write_and_open_at_once_whatever_isolation_the_database_prefers() -
         store = await opened(url)
         for number in range(30):
             await store.commit(Rows([row_of(said(f"{name}:{number}"))]))
-            await store.commit(Command("worker.join", [{"worker": name, "host": "h", "role": "all", "at": 1}]))
+            await store.commit(Command("worker.join", {"worker": name, "host": "h", "role": "all", "at": 1}))
         await store.close()
 
     async def go() -> None:

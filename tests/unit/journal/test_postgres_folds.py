@@ -132,7 +132,7 @@ def test_an_event_is_told_its_number_and_a_fold_may_name_another() -> None:
     on(shared().new_database(), act)
 
 
-@pytest.mark.parametrize("beside", [[], [Command("meta.put", [{"key": "k", "value": "v"}])]])
+@pytest.mark.parametrize("beside", [[], [Command("meta.put", {"key": "k", "value": "v"})]])
 def test_what_a_budget_does_not_cover_is_refused_with_all_of_its_unit_and_nothing_else(beside: Sequence[Unit]) -> None:
     async def act(store: PostgresAdapter, db: asyncpg.Connection) -> None:
         await db.execute("INSERT INTO budgets (account, measure, ceiling) VALUES ('a', 'tokens', 10)")

@@ -1,6 +1,7 @@
 """Laws of leases: who lives is told by each observer's own steady clock, and a burial takes everything or nothing."""
 
 import asyncio
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def leases(scene: Scene, worker: str, clock: ManualClock | None = None, *dead: s
 async def claim(scene: Scene, worker: str, name: str = "r") -> list[str]:
     spec = run_spec(name)
     await scene.kernel().create(spec)
-    taken = await scene.store.command("claim.take", {"run_id": spec.run_id, "worker": worker, "at": 0})
+    taken = await scene.store.command("claim.take", {"runs": json.dumps([spec.run_id]), "worker": worker, "at": 0})
     return [row["run_id"] for row in taken]
 
 

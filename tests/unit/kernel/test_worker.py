@@ -1,6 +1,7 @@
 """Laws of workers: what can go on is worked on by one of them, and what cannot hinders nobody."""
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -142,7 +143,9 @@ def test_a_run_whose_claim_was_taken_from_its_living_worker_is_not_begun_twice_t
         async with working(scene, body) as (_, leases):
             await make(scene, called("r"))
             await until(lambda: gate.inside == 1)
-            await scene.store.command("claim.release", {"worker": leases.worker, "run_id": called("r").run_id})
+            await scene.store.command(
+                "claim.release", {"worker": leases.worker, "runs": json.dumps([called("r").run_id])}
+            )
             await make(scene, called("other"))
             await noted(body, "done other")
             gate.open.set()
@@ -227,9 +230,9 @@ class Sick:
         self._demand_health(statement)
         return await self._store.rows(statement, *parameters)
 
-    async def command(self, statement: str, *parameters: Mapping[str, Any]) -> Answer:
+    async def command(self, statement: str, parameters: Mapping[str, Any]) -> Answer:
         self._demand_health(statement)
-        return await self._store.command(statement, *parameters)
+        return await self._store.command(statement, parameters)
 
     async def refolded(self, after: int) -> int:
         return await self._store.refolded(after)

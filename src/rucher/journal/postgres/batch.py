@@ -191,9 +191,7 @@ class Batch:
                 await self._let_go(unit)
             case Command(statement, parameters):
                 sql, names = statements("commands.sql")[statement]
-                given = [arguments(names, each) for each in parameters]
-                rows = await (db.fetch(sql, *given[0]) if len(given) == 1 else db.fetchmany(sql, given))
-                return list(rows)
+                return list(await db.fetch(sql, *arguments(names, parameters)))
         return ()
 
     async def _let_go(self, unit: Archive) -> None:

@@ -19,12 +19,12 @@ DELETE FROM claims WHERE worker NOT IN (SELECT worker FROM workers) RETURNING ru
 -- name: claim.take
 INSERT INTO claims (run_id, worker, claimed_at)
 SELECT run_id, :worker, :at FROM runs
-WHERE run_id = :run_id AND state IN ('ready', 'running') AND (wish <> 'pause' OR state = 'running')
+WHERE run_id IN (SELECT value FROM json_each(:runs)) AND state IN ('ready', 'running') AND (wish <> 'pause' OR state = 'running')
   AND EXISTS (SELECT 1 FROM workers WHERE worker = :worker)
 ON CONFLICT (run_id) DO NOTHING RETURNING run_id;
 
 -- name: claim.release
-DELETE FROM claims WHERE run_id = :run_id AND worker = :worker RETURNING run_id;
+DELETE FROM claims WHERE run_id IN (SELECT value FROM json_each(:runs)) AND worker = :worker RETURNING run_id;
 
 -- name: meta.put
 INSERT INTO meta (key, value) VALUES (:key, :value) ON CONFLICT (key) DO NOTHING RETURNING value;

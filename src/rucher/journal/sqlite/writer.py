@@ -157,8 +157,7 @@ class SqliteWriter:
             case Archive():
                 self._let_go(unit)
             case Command(statement, parameters):
-                sql = _COMMANDS[statement]
-                return [row for each in parameters for row in self._db.execute(sql, each).fetchall()]
+                return self._db.execute(_COMMANDS[statement], parameters).fetchall()
         return ()
 
     def _let_go(self, unit: Archive) -> None:

@@ -19,10 +19,15 @@ ORDER BY free.priority DESC, free.seq;
 INSERT INTO claims (run_id, worker, claimed_at)
 SELECT free.run_id, :worker, :at FROM (
     SELECT runs.run_id FROM runs
-    WHERE runs.run_id = :run_id AND runs.state IN ('ready', 'running') AND (runs.wish <> 'pause' OR runs.state = 'running')
+    WHERE runs.run_id = ANY(ARRAY(SELECT json_array_elements_text(:runs::json)))
+      AND runs.state IN ('ready', 'running') AND (runs.wish <> 'pause' OR runs.state = 'running')
       AND EXISTS (SELECT 1 FROM workers WHERE worker = :worker)
     FOR UPDATE SKIP LOCKED) AS free
 ON CONFLICT (run_id) DO NOTHING RETURNING run_id;
+
+-- name: claim.release
+DELETE FROM claims WHERE run_id = ANY(ARRAY(SELECT json_array_elements_text(:runs::json))) AND worker = :worker
+RETURNING run_id;
 
 -- The OFFSET keeps the planner from reading all events for those of a few runs, which it does where nothing was analyzed yet.
 -- name: event.of_trace
