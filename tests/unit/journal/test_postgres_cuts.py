@@ -10,6 +10,7 @@ import pytest
 from rucher.journal.postgres import inserts, queue, writer
 from rucher.journal.postgres.adapter import PostgresAdapter, open_postgres
 from rucher.journal.postgres.link import Address
+from rucher.journal.postgres.schema import month_of, partition_of
 from rucher.journal.rows import ID, SEQ, Row, row_of
 from rucher.journal.units import Command, Rows, Unit
 from rucher.protocol.clock import SystemClock
@@ -106,8 +107,9 @@ def test_a_batch_of_a_former_epoch_changes_nothing_when_it_arrives_at_last() -> 
         db = await asyncpg.connect(url)
         number, epoch, nonce = await db.fetchrow("SELECT writer, epoch, nonce FROM journal_writers")
         late = [row_of(said("b"))]
-        shape = inserts.shape_for(late)
-        sent = [number, epoch, nonce + 1, 1, None, *inserts.values(late, shape, SystemClock().now())]
+        now = SystemClock().now()
+        shape = inserts.shape_for(late, partition_of(month_of(now)))
+        sent = [number, epoch, nonce + 1, 1, None, *inserts.values(late, shape, now)]
         await db.execute("UPDATE journal_writers SET epoch = epoch + 1")
         assert await db.fetchrow(inserts.statement(shape), *sent) is None
         assert len(await stored(store)) == await db.fetchval("SELECT seq FROM journal_head") == 1

@@ -24,6 +24,7 @@ from rucher.journal.postgres.inserts import (
     values,
 )
 from rucher.journal.postgres.link import ANSWER_S, Address, is_lost, is_the_servers
+from rucher.journal.postgres.schema import month_of, partition_of
 from rucher.journal.rows import ID, RUN_ID, Row, as_archived
 from rucher.journal.units import Answer, Archive, Command, Earlier, Rows, Seal, Unit, rows_first
 from rucher.protocol.errors import BadInput, Corrupt
@@ -170,7 +171,7 @@ class Batch:
         session = self.session
         give_places(rows, self.recorded_at)
         given = [session.writer, session.epoch, self.nonce, len(rows), folds_of(rows)]
-        shape = shape_for(rows)
+        shape = shape_for(rows, partition_of(month_of(self.recorded_at)))
         prepared = session.prepared.get(shape)
         if prepared is None:
             prepared = session.prepared[shape] = await session.db.prepare(statement(shape))

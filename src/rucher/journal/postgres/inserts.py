@@ -37,12 +37,14 @@ class Shape(NamedTuple):
     """So many rows; None for any number of them, as arrays."""
     named: bool
     """Whether there may be rows whose id or run is new; without, all are later ones of runs that have begun."""
+    table: str
+    """The month's partition: a statement that finds it by itself takes longer than the row."""
 
 
-def shape_for(rows: Sequence[Row]) -> Shape:
-    """The statement that takes these rows."""
+def shape_for(rows: Sequence[Row], table: str) -> Shape:
+    """The statement that takes these rows into this table."""
     size = next((size for size in SIZES if size >= len(rows)), None)
-    return Shape(size, not all(row[RUN_SEQ] for row in rows))
+    return Shape(size, not all(row[RUN_SEQ] for row in rows), table)
 
 
 @cache
@@ -69,7 +71,7 @@ def _inserts(shape: Shape) -> str:
 ){_NAMES if shape.named else ""}, places AS (
     INSERT INTO run_places (run_no, run_seq, fence, seq) SELECT run_no, run_seq, fence, seq FROM fresh WHERE run_id IS NOT NULL
 ), kept AS (
-    INSERT INTO events ({", ".join(COLUMNS)}) SELECT {columns} FROM fresh
+    INSERT INTO {shape.table} ({", ".join(COLUMNS)}) SELECT {columns} FROM fresh
 )"""  # noqa: S608 - as above
 
 

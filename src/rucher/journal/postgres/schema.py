@@ -131,7 +131,7 @@ async def _archived(db: asyncpg.Connection, archive: Path | None) -> AsyncIterat
 
 async def drop_empty_partitions(db: asyncpg.Connection, now_us: int) -> None:
     """Drop the partitions of past months that hold no event any more; one that is in use is left for another time."""
-    this_month = "events_{:04}_{:02}".format(*month_of(now_us))
+    this_month = partition_of(month_of(now_us))
     for (name,) in await db.fetch(_PARTITIONS):
         if name < this_month and await _is_empty(db, name):
             try:
@@ -161,15 +161,19 @@ def after(month: tuple[int, int]) -> tuple[int, int]:
     return (year + number // DECEMBER, number % DECEMBER + 1)
 
 
+def partition_of(month: tuple[int, int]) -> str:
+    """The name of the table that holds this month's events."""
+    return "events_{:04}_{:02}".format(*month)
+
+
 async def make_partition(db: asyncpg.Connection, month: tuple[int, int]) -> None:
     """Make the partition of this month where it is missing, and the next month's, so that its first commit need not wait."""
     async with db.transaction():
         await db.execute(_LOCK)
         for each in (month, after(month)):
-            year, number = each
             start, end = _start_us(each), _start_us(after(each))
             await db.execute(
-                f"CREATE TABLE IF NOT EXISTS events_{year:04}_{number:02} PARTITION OF events "
+                f"CREATE TABLE IF NOT EXISTS {partition_of(each)} PARTITION OF events "
                 f"FOR VALUES FROM ({start}) TO ({end})"
             )
 
