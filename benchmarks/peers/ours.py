@@ -15,6 +15,7 @@ from typing import Any
 import uvloop
 
 from benchmarks.peers.work import RESULT, Acts, Recovered, Stopwatch, Work, report
+from rucher.daemon.garbage import look_for_little
 from rucher.daemon.marks import Marks
 from rucher.journal.artifacts import Artifacts
 from rucher.journal.store import JournalStore, open_store
@@ -176,4 +177,5 @@ async def at_once(count: int, things: Iterable[Awaitable[object]]) -> None:
 
 
 if __name__ == "__main__":
+    look_for_little()
     report(uvloop.run(main(Work.read("sqlite", "postgres"))))

@@ -21,8 +21,8 @@ def up(context: click.Context, role: str) -> None:
     # garbage, which a collector would look through again and again, now and for as long as the daemon runs.
     gc.disable()
     from rucher.daemon.daemon import run_daemon, run_worker
+    from rucher.daemon.garbage import look_for_little
 
-    gc.freeze()
-    gc.enable()
+    look_for_little()
     with bar() as on_progress:
         (run_worker if role == "worker" else run_daemon)(instance, click.echo, on_progress)

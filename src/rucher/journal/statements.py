@@ -75,7 +75,8 @@ def for_postgres(statement: str) -> tuple[str, tuple[str, ...]]:
 def tables_for_postgres(script: str) -> str:
     """A script of table definitions with PostgreSQL's names for the types; texts compare by their bytes, as in SQLite.
 
-    Without its checks, which PostgreSQL would compile anew for each row: only folds write these tables, on SQLite the same ones.
+    Without its checks, which PostgreSQL would compile anew for each statement: only folds write these tables, and SQLite's
+    are written by the same ones.
     """
     script = _CHECK.sub("", script)
     for ours, theirs in _TYPES:
