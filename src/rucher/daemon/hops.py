@@ -16,5 +16,15 @@ class StoredHops:
         """All hops that have not ended and whose `seq` is above `after_seq`, in order."""
         rows = await self._store.rows("hops.open", after_seq)
         return [
-            Hop(row["hop_id"], row["seq"], row["event_id"], row["rule_id"], row["dest"], row["state"]) for row in rows
+            Hop(
+                row["hop_id"],
+                row["seq"],
+                row["event_id"],
+                row["rule_id"],
+                row["dest"],
+                row["state"],
+                row["mode"],
+                row["session_mode"],
+            )
+            for row in rows
         ]

@@ -29,7 +29,8 @@ def _hop_made(event: Event) -> Iterator[Change]:
     body = event.body
     yield "hop.made", {
         "hop_id": event.id, "seq": event.seq, "event_id": body["event"], "trace_id": event.trace_id,
-        "rule_id": body["rule"], "dest": body["to"], "at": event.recorded_at,
+        "rule_id": body["rule"], "dest": body["to"], "mode": body.get("mode", "wake"),
+        "session_mode": body.get("session", "per-thread"), "at": event.recorded_at,
     }  # fmt: skip
     yield "cursor.advance", {"name": "router", "seq": body["event_seq"]}
 

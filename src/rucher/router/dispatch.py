@@ -24,7 +24,7 @@ _SELF_RECORDING = "surface"
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One event on its way to one destination; `seq` is the place of its `hop.made` in the journal."""
+    """One event on its way to one destination; `seq` is the place of its `hop.made` in the journal. `Route` tells the rest."""
 
     id: str
     seq: int
@@ -32,6 +32,8 @@ class Hop:
     rule_id: str
     to: str
     state: str = "made"
+    mode: str = "wake"
+    session: str = "per-thread"
 
     @property
     def kind(self) -> str:
@@ -191,4 +193,7 @@ class Dispatcher:
 
 def _hop_of(made: Event) -> Hop:
     body = made.body
-    return Hop(id=made.id, seq=made.seq, event_id=body["event"], rule_id=body["rule"], to=body["to"])
+    return Hop(
+        id=made.id, seq=made.seq, event_id=body["event"], rule_id=body["rule"], to=body["to"],
+        mode=body.get("mode", "wake"), session=body.get("session", "per-thread"),
+    )  # fmt: skip

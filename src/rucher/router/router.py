@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from rucher.protocol.backoff import surely
 from rucher.protocol.events import CONTROL_PLANE, Draft, Event, control_event
 from rucher.protocol.ids import derived
+from rucher.protocol.livefile import Refused, Reloaded
 from rucher.protocol.ports import Clock, Journal
 from rucher.router.reasons import append_surely, reason
-from rucher.router.reload import Refused, Reloaded, RulesFile
+from rucher.router.reload import RulesFile
 from rucher.router.rules import Decision, Dropped, Rules, decide
 
 BATCH = 500
@@ -68,7 +69,14 @@ class Router:
                 event,
                 "hop.made",
                 f"{event.id}:{route.rule_id}:{route.to}",
-                {**about, "rule": route.rule_id, "rules": rules.version, "to": route.to},
+                {
+                    **about,
+                    "rule": route.rule_id,
+                    "rules": rules.version,
+                    "to": route.to,
+                    "mode": route.mode,
+                    "session": route.session,
+                },
             )
             for route in decision
         ]

@@ -69,10 +69,16 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One destination that an event goes to, and the rule that says so."""
+    """One destination that an event goes to, and the rule that says so.
+
+    `mode` is `wake`, or `context`: an agent keeps it for its next turn and is not woken. `session` is how an agent's sessions
+    are cut: `per-thread`, `shared` (one a room) or `per-agent` (one for all rooms).
+    """
 
     rule_id: str
     to: str
+    mode: str = "wake"
+    session: str = "per-thread"
 
 
 @dataclass(frozen=True, slots=True)

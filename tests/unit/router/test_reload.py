@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from rucher.protocol import livefile
 from rucher.protocol.errors import BadInput
-from rucher.router import reload
-from rucher.router.reload import MOST_BYTES, Refused, Reloaded, RulesFile
+from rucher.protocol.livefile import MOST_BYTES, Refused, Reloaded
+from rucher.router.reload import RulesFile
 from tests.unit.router.builders import HEAD
 
 RULE = '[[rule]]\nid = "{id}"\nmatch = {{ source = "{id}" }}\nto = "agent:scribe"\n'
@@ -57,7 +58,7 @@ def test_a_changed_file_is_taken_once(path: Path, way: str) -> None:
 def test_a_change_is_seen_though_the_file_system_s_clock_has_not_moved(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reload, "_identity", lambda _: (0, 0, 0, 0))
+    monkeypatch.setattr(livefile, "_identity", lambda _: (0, 0, 0, 0))
     file = RulesFile(path, lambda: KNOWN)
     for name in ("a", "b", "c"):
         path.write_text(HEAD + RULE.format(id=name))

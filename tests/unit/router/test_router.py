@@ -77,6 +77,8 @@ def test_every_event_gets_its_hops_in_its_own_trace(tmp_path: Path) -> None:
         "rule": "default",
         "rules": world.file.current.version,
         "to": "agent:scribe",
+        "mode": "wake",
+        "session": "per-thread",
     }
 
 

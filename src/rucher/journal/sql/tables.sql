@@ -12,6 +12,8 @@ CREATE TABLE hops (
     trace_id   TEXT    NOT NULL,
     rule_id    TEXT    NOT NULL,
     dest       TEXT    NOT NULL,
+    mode       TEXT    NOT NULL,
+    session_mode TEXT  NOT NULL,
     session_id TEXT,
     state      TEXT    NOT NULL
                CHECK (state IN ('made', 'acknowledged', 'done', 'sending', 'delivered', 'failed', 'uncertain')),

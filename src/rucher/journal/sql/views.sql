@@ -6,8 +6,8 @@ INSERT INTO cursors (name, seq) VALUES (:name, :seq)
 ON CONFLICT (name) DO UPDATE SET seq = CASE WHEN excluded.seq > cursors.seq THEN excluded.seq ELSE cursors.seq END;
 
 -- name: hop.made
-INSERT INTO hops (hop_id, seq, event_id, trace_id, rule_id, dest, state, updated_at)
-VALUES (:hop_id, :seq, :event_id, :trace_id, :rule_id, :dest, 'made', :at);
+INSERT INTO hops (hop_id, seq, event_id, trace_id, rule_id, dest, mode, session_mode, state, updated_at)
+VALUES (:hop_id, :seq, :event_id, :trace_id, :rule_id, :dest, :mode, :session_mode, 'made', :at);
 
 -- name: hop.state
 UPDATE hops SET state = :state, detail = :detail, updated_at = :at WHERE hop_id = :hop_id;
