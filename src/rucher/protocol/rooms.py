@@ -5,9 +5,14 @@ Asked by the dispatcher for its lanes and by the sessions for their ids, so that
 
 from rucher.protocol.events import DEFAULT_GROUP, Event
 
+_IN_NO_ROOM = frozenset({"agent", "schedule"})
+"""Sources that are no surface: what they say names in `room` the room that it is about."""
+
 
 def room_of(event: Event) -> str:
-    """The room that an event was said in: `surface:group`."""
+    """The room that an event was said in, or is about: `surface:group`."""
+    if event.source in _IN_NO_ROOM and event.body.get("room"):
+        return str(event.body["room"])
     return f"{event.source}:{event.body.get('group', DEFAULT_GROUP)}"
 
 

@@ -19,6 +19,12 @@ def test_a_room_is_a_group_of_one_surface_and_the_usual_one_where_none_is_named(
     assert room_of(committed(said("hook", "x", ""), 1, 1, {"text": "nobody said where"})) == "hook:main"
 
 
+def test_what_an_agent_says_is_about_the_room_that_it_names_and_nobody_else_can_name_another() -> None:
+    named = {"text": "x", "group": "kitchen", "room": "chat:garden"}
+    assert room_of(committed(said("agent", "kitchen", ""), 1, 1, named)) == "chat:garden"
+    assert room_of(committed(said("cli", "kitchen", ""), 1, 1, named)) == "cli:kitchen"
+
+
 @pytest.mark.parametrize(
     ("mode", "place"),
     [
