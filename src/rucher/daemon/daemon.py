@@ -151,7 +151,7 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
         "agent": sessions, "surface": Delivery(store, clock, {"cli": CliChannel(instance.surfaces / "cli")}),
     }  # fmt: skip
     orders = Orders(store, clock, f"owner:{owner}")
-    entities = Entities(store, clock, tenant, at.agents.keys, bench.pool.end_sandbox)
+    entities = Entities(store, clock, tenant, at.agents.keys, bench.pool.end_sandbox, known.forget)
     app = build_app(
         Services(settings.instance.name, token, store, bells, door, orders, entities, f"owner:{owner}", _trouble(store))
     )

@@ -47,7 +47,8 @@ class EntityStore(Protocol):
 class Entities:
     """Every order raises BadInput for what cannot be done as it is, and Denied when its author may not; then nothing changed.
 
-    `agents` gives the names there are now; `end_sandbox` ends a session's sandbox, wherever on this machine it is.
+    `agents` gives the names there are now; `end_sandbox` ends a session's sandbox, wherever on this machine it is; `changed`
+    is called when an order has been committed, before its author hears of it.
     """
 
     def __init__(
@@ -57,12 +58,14 @@ class Entities:
         tenant: str,
         agents: Callable[[], Collection[str]],
         end_sandbox: Callable[[str], Awaitable[None]],
+        changed: Callable[[], None],
     ) -> None:
         self._store = store
         self._clock = clock
         self._tenant = tenant
         self._agents = agents
         self._end_sandbox = end_sandbox
+        self._changed = changed
 
     async def grant(self, order: Order, principal: str, role: str, agent: str = "") -> int:
         """Give the user a role with this agent, or with all; returns how many held messages go on by this."""
@@ -188,6 +191,7 @@ class Entities:
         if fault and not await self._given(order, kind):
             raise BadInput(fault)
         (appended,) = await self._store.append(self._draft(order, kind, body))
+        self._changed()
         return appended.first
 
     async def _given(self, order: Order, kind: str) -> bool:

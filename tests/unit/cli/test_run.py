@@ -147,7 +147,7 @@ async def _answering(store: JournalStore, instance: Instance, port: int, ready: 
 
     clock = SystemClock()
     orders = Orders(store, clock, "owner:ana")
-    entities = Entities(store, clock, "local", dict, ended)
+    entities = Entities(store, clock, "local", dict, ended, lambda: None)
     token = instance_token(instance.token, SystemEntropy())
     with listen(port, "here") as listener:
         app = build_app(

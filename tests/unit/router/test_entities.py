@@ -26,11 +26,16 @@ class House:
     def __init__(self, store: JournalStore) -> None:
         self.store = store
         self.ended: list[str] = []
-        self.entities = Entities(store, ManualClock(), "local", lambda: {"scribe", "cook"}, self._end)
+        self.heads: list[int] = []
+        """How far the journal was each time that a change was told."""
+        self.entities = Entities(store, ManualClock(), "local", lambda: {"scribe", "cook"}, self._end, self._changed)
         self._keys = iter(range(1000))
 
     async def _end(self, session: str) -> None:
         self.ended.append(session)
+
+    def _changed(self) -> None:
+        self.heads.append(self.store.head)
 
     def order(self, by: str = "owner:ana") -> Order:
         return Order(by, f"key {next(self._keys)}")
@@ -95,6 +100,7 @@ def test_an_order_is_one_event_of_its_author_and_given_twice_it_is_one_order(tmp
         await house.seen(ANA)
         order = house.order()
         await house.entities.grant(order, ANA, "member")
+        assert house.heads == [house.store.head]
         await house.entities.grant(order, ANA, "member")
         assert await house.ordered() == [
             ("role.granted", "owner:ana", {"principal": ANA, "role": "member", "agent": ""})
