@@ -4,16 +4,18 @@ Called by commands. Whatever answers on that port, each call ends in time with a
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx2
 
 from rucher.daemon.lock import holder_of
-from rucher.daemon.settings import load_settings
+from rucher.daemon.settings import find_instance, load_settings
 from rucher.instance.layout import Instance
 from rucher.instance.secrets import read_token
+from rucher.protocol.clock import SystemClock, SystemEntropy
 from rucher.protocol.errors import BadInput, Retryable, RucherError, Uncertain
-from rucher.protocol.ids import is_id
+from rucher.protocol.ids import is_id, ulid
 
 WAIT_S = 55.0
 """Seconds that one call waits for an outcome; a longer wait is several calls."""
@@ -118,6 +120,13 @@ class Daemon:
             f"the program on port {self._port} answered {answered}; it may not be this instance's daemon: "
             f"stop it, or set another daemon.port in {self._instance.config}"
         )
+
+
+def order(given: Path | None, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the daemon of the instance that is meant an order, under a key of its own, and return what it answers."""
+    key = ulid(SystemClock().now(), SystemEntropy().bytes(10))
+    with Daemon(find_instance(given)) as daemon:
+        return daemon.call("POST", path, json={"key": key, **body})
 
 
 def _json(response: httpx2.Response) -> Any:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 
 from rucher import __version__
 from rucher.control.bells import Bells
+from rucher.control.entities import entity_orders
 from rucher.control.gate import Gate
 from rucher.control.orders import run_orders
 from rucher.control.outcomes import MessageOutcome, outcome, sessions_of
@@ -23,6 +24,7 @@ from rucher.kernel.orders import Orders
 from rucher.protocol.errors import BadInput, Denied, Retryable, RucherError
 from rucher.protocol.events import DEFAULT_GROUP, Event
 from rucher.protocol.ports import Appended, Journal
+from rucher.router.entities import Entities
 
 
 class MessageIn(BaseModel):
@@ -47,6 +49,9 @@ class Services:
     bells: Bells
     accept: Callable[[MessageIn], Awaitable[Appended]]
     orders: Orders
+    entities: Entities
+    owner: str
+    """The owner's principal, in whose name every order with the instance's token is given."""
     trouble: Callable[[str], Awaitable[str]]
     """Why the session named cannot work just now; empty when it can."""
 
@@ -93,6 +98,7 @@ def build_app(services: Services) -> ASGIApp:
             return {"event_id": event_id, "trace_id": message.trace_id, "status": "pending", "answer": ""}
 
     app.include_router(run_orders(services.orders), prefix="/api/v1")
+    app.include_router(entity_orders(services.entities, services.owner), prefix="/api/v1")
 
     @app.get("/api/v1/health")
     async def health() -> dict[str, str]:

@@ -22,6 +22,7 @@ from rucher.daemon.hops import StoredHops
 from rucher.daemon.lock import Hold, sole_daemon
 from rucher.daemon.logs import write_logs_to
 from rucher.daemon.models import fetch_weights, warm_quietly
+from rucher.daemon.registrystore import StoredRegistry
 from rucher.daemon.rulebook import open_rules
 from rucher.daemon.serve import allow_many_files, listen, serve
 from rucher.daemon.sessions import Sessions
@@ -43,6 +44,7 @@ from rucher.protocol.events import Trust, control_event
 from rucher.protocol.ids import caused, ulid
 from rucher.protocol.ports import Appended, Clock
 from rucher.router.dispatch import Destination, Dispatcher
+from rucher.router.entities import Entities
 from rucher.router.router import Router
 from rucher.surfaces.channels.cli import CliChannel
 from rucher.surfaces.delivery import Delivery
@@ -142,13 +144,17 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     stack.push_async_callback(_seal_at_last, sealer)
     bench = await open_bench(stack, at, store, "daemon")
     bells = Bells(store, clock)
-    door = _door(Ingress(store, clock, entropy, tenant, at.agents.keys), owner)
+    known = StoredRegistry(store, settings.instance.unknown_senders)
+    door = _door(Ingress(store, clock, entropy, tenant, at.agents.keys, known), owner)
     sessions = Sessions(bench.kernel, clock, at.agents, bench.model.name, versions_of, settings.budget.ceilings)
     destinations: dict[str, Destination] = {
         "agent": sessions, "surface": Delivery(store, clock, {"cli": CliChannel(instance.surfaces / "cli")}),
     }  # fmt: skip
     orders = Orders(store, clock, f"owner:{owner}")
-    app = build_app(Services(settings.instance.name, token, store, bells, door, orders, _trouble(store)))
+    entities = Entities(store, clock, tenant, at.agents.keys, bench.pool.end_sandbox, known.forget)
+    app = build_app(
+        Services(settings.instance.name, token, store, bells, door, orders, entities, f"owner:{owner}", _trouble(store))
+    )
     await _record_start(store, tenant, clock.now(), ulid(clock.now(), entropy.bytes(10)))
     works: Works = [
         Dispatcher(store, clock, StoredHops(store), destinations, store.head).run(),

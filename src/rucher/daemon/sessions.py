@@ -1,5 +1,6 @@
 """Sessions: where an agent, a room and a thread cross. Each message that a rule sends to an agent becomes a run of its session.
 
+A rule may also cut an agent's sessions wider: one for a whole room, or one for all rooms (`rucher.protocol.rooms`).
 The agent half of the dispatcher's destinations. A run is made here and worked on by whichever worker claims it; runs of one
 session go one after the other, those of many sessions at once.
 """
@@ -11,9 +12,10 @@ from rucher.instance.agents import AgentFile
 from rucher.kernel.runs import Kernel
 from rucher.kernel.spec import RunSpec, Versions, run_of_hop
 from rucher.protocol.errors import Permanent
-from rucher.protocol.events import DEFAULT_GROUP, Event, control_event
+from rucher.protocol.events import Event, control_event
 from rucher.protocol.ids import caused, derived
 from rucher.protocol.ports import Clock
+from rucher.protocol.rooms import crossing
 from rucher.router.dispatch import Hop
 
 Ceilings = Mapping[str, int]
@@ -47,8 +49,8 @@ class Sessions:
         agent = hop.to.removeprefix("agent:")
         if agent not in self._agents:
             raise Permanent(f"there is no agent {agent!r}; see the folder kernel/agents")
-        thread = str(event.body.get("thread", ""))
-        session = session_id(event.tenant, agent, room_of(event), thread)
+        room, thread = crossing(hop.session, event)
+        session = session_id(event.tenant, agent, room, thread)
         run_id = run_of_hop(hop.id)
         spec = RunSpec(
             run_id=run_id, tenant=event.tenant, agent=agent, model=self._model, trace_id=event.trace_id, session=session,
@@ -58,7 +60,7 @@ class Sessions:
         opened = control_event(
             tenant=event.tenant, part="session", kind="session.opened", key=f"{session}:{session}",
             trace_id=caused(session, "trace"), occurred_at=self._clock.now(),
-            body={"session": session, "agent": agent, "group": room_of(event), "thread": thread},
+            body={"session": session, "agent": agent, "group": room, "thread": thread},
         )  # fmt: skip
         await self._kernel.create(spec, *(() if session in self._opened else (opened,)))
         if len(self._opened) >= REMEMBERED:
@@ -68,10 +70,5 @@ class Sessions:
 
 
 def session_id(tenant: str, agent: str, room: str, thread: str) -> str:
-    """The session that is the crossing of this agent, this room (`surface:group`) and this thread."""
+    """The session that is the crossing of this agent, this room (`surface:group`) and this thread; see `crossing`."""
     return derived("session", tenant, agent, room, thread)
-
-
-def room_of(event: Event) -> str:
-    """The room that an event was said in: `surface:group`."""
-    return f"{event.source}:{event.body.get('group', DEFAULT_GROUP)}"

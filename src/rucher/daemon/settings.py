@@ -63,11 +63,12 @@ ModelSettings = Annotated[
 
 
 class InstanceSettings(_Strict):
-    """Who this instance is and whom it serves."""
+    """Who this instance is and whom it serves. `unknown_senders`: what becomes of them in rooms that do not say it."""
 
     name: Name
     tenant: Name = "local"
     owner: Name = "owner"
+    unknown_senders: Literal["strict", "ask", "public"] = "ask"
 
 
 class DaemonSettings(_Strict):

@@ -16,7 +16,6 @@ import structlog
 from rucher.daemon.emissions import Message, ending, questions
 from rucher.daemon.history import exchange
 from rucher.daemon.offers import offered
-from rucher.daemon.sessions import room_of
 from rucher.engine.context import EXCHANGES, assemble, recent
 from rucher.engine.loop import Agent, Outcome, converse
 from rucher.instance.agents import AgentFile
@@ -30,6 +29,7 @@ from rucher.protocol.errors import BadInput, Corrupt, Diverged, Fenced, Retryabl
 from rucher.protocol.events import Draft, control_event
 from rucher.protocol.ids import derived
 from rucher.protocol.ports import Clock, Model, StepKind, Tools
+from rucher.protocol.rooms import room_of
 from rucher.router.reasons import reason as told
 from rucher.sandbox.mailboxes import Mailboxes
 

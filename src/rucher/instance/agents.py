@@ -39,6 +39,11 @@ def load_agents(folder: Path) -> dict[str, AgentFile]:
     return agents
 
 
+def agent_files(folder: Path) -> dict[str, Path]:
+    """The file of every agent of the folder by name; raises BadInput for one that cannot be read."""
+    return {read_agent(path).name: path for path in sorted(folder.glob("*.md"))}
+
+
 def read_agent(path: Path) -> AgentFile:
     """The agent of one file; raises BadInput."""
     text = text_of(path, "put the agent's Markdown file there, or remove it")

@@ -1,11 +1,12 @@
 """What each event changes in the views: a pure function from event to statements, applied in the event's own transaction.
 
 The store calls `changes` for every event it takes, and `rebuild` calls it again for all of them: the same events always
-give the same views. Runs' views are in `runviews.py`.
+give the same views. Runs' views are in `runviews.py`, those of users, rooms and roles in `entityviews.py`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from rucher.journal.entityviews import ENTITY_FOLDS, routed
 from rucher.journal.rows import SOURCE, TYPE, Row, event_of
 from rucher.journal.runviews import RUN_FOLDS, Change
 from rucher.protocol.events import CONTROL_PLANE, Event
@@ -33,10 +34,12 @@ def _hop_made(event: Event) -> Iterator[Change]:
         "session_mode": body.get("session", "per-thread"), "at": event.recorded_at,
     }  # fmt: skip
     yield "cursor.advance", {"name": "router", "seq": body["event_seq"]}
+    yield from routed(event)
 
 
 def _route_dropped(event: Event) -> Iterator[Change]:
     yield "cursor.advance", {"name": "router", "seq": event.body["event_seq"]}
+    yield from routed(event)
 
 
 def _hop_acknowledged(event: Event) -> Iterator[Change]:
@@ -92,8 +95,12 @@ FOLDS: Mapping[str, Callable[[Event], Iterator[Change]]] = {
     "session.opened": _session_opened,
     "session.stopped": _session_becomes("stopped"),
     "session.restarted": _session_becomes("open"),
+    **ENTITY_FOLDS,
     **RUN_FOLDS,
 }
 """By the type of a control-plane event."""
-VIEWS = ("cursors", "hops", "sessions", "runs", "waits", "signals", "budgets", "steers", "artifacts")
+VIEWS = (
+    "cursors", "hops", "sessions", "users", "rooms", "roles", "held", "engaged", "runs", "waits", "signals", "budgets",
+    "steers", "artifacts",
+)  # fmt: skip
 """The tables that `changes` fills, and that a rebuild empties first."""

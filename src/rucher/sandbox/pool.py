@@ -7,7 +7,7 @@ from rucher.protocol.errors import Corrupt, Retryable
 from rucher.protocol.ports import Clock
 from rucher.sandbox.bubblewrap import Bubblewrap
 from rucher.sandbox.hands import SessionHands
-from rucher.sandbox.mailboxes import Mailboxes
+from rucher.sandbox.mailboxes import Mailboxes, translated
 from rucher.sandbox.patience import Patience
 
 _SWEEP_S = 5.0
@@ -53,6 +53,14 @@ class HandsPool:
             except (Corrupt, Retryable):
                 # Whoever uses the session next meets the same and says so; until then its notes wait here.
                 continue
+
+    async def end_sandbox(self, session_id: str) -> None:
+        """End the session's sandbox, in whichever process of this machine; the next call starts another.
+
+        Raises Retryable for one that cannot be ended from here, Corrupt for a session whose files are damaged.
+        """
+        with translated():
+            await self.session(session_id).runner.end_any()
 
     async def close(self) -> None:
         """End every sandbox."""

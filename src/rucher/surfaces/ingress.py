@@ -1,33 +1,43 @@
 """The door: a message from outside is verified, stamped and committed before its sender is told that it arrived.
 
-Called by the control interface and by channels. It never decides where a message goes.
+Called by the control interface and by channels. It never decides where a message goes. Users and rooms are discovered here:
+the first message of a day that one of them is seen in brings an event that says so, in the message's own commit.
 """
 
 import difflib
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import Protocol
 
 from rucher.protocol.errors import BadInput
-from rucher.protocol.events import CONTROL_PLANE, Trust, message
-from rucher.protocol.ids import ulid
+from rucher.protocol.events import CONTROL_PLANE, Draft, Trust, control_event, message
+from rucher.protocol.ids import derived, ulid
 from rucher.protocol.ports import Appended, Clock, Entropy, Journal
 
 MOST_TEXT_BYTES = 256 * 1024
 MOST_NAME = 200
 """The longest key, principal, group, thread or source, in characters."""
+REMEMBERED = 10_000
+"""Users and rooms that are known to have been noted today; of any other it is said again, which changes nothing."""
+DAY_US = 86_400_000_000
+USER = "user:"
+"""How the principal of a platform's user begins: `user:SURFACE:NAME`."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _GROUP_ADDRESS = re.compile(rf"group:{_NAME.pattern}:{_NAME.pattern}")
 _ULID_RANDOMNESS = 10
 _SHOWN_NAMES = 5
+_TRUST_OF = {"owner": Trust.OWNER, "admin": Trust.MEMBER, "member": Trust.MEMBER}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncomingMessage:
-    """A message as a surface hands it in; the surface has verified and stamped `principal` and `trust`.
+    """A message as a surface hands it in, which has verified its `principal`.
 
-    `key` is the idempotency key of this delivery: handed in twice, it is one event. None stands for a fresh one.
+    `trust` is the most that the surface can vouch for: of a user, the role decides how much of it counts. `key` is the
+    idempotency key of this delivery: handed in twice, it is one event. None stands for a fresh one. `name` is what the
+    surface calls the user.
     """
 
     source: str
@@ -38,19 +48,39 @@ class IncomingMessage:
     thread: str = ""
     addressed_to: str | None = None
     key: str | None = None
+    name: str = ""
+
+
+class Roles(Protocol):
+    """What users are to this instance, as of now."""
+
+    async def role(self, principal: str) -> str:
+        """What this user is to all agents: owner, admin or member; empty for somebody without a role, or blocked.
+
+        Raises Retryable while that cannot be read.
+        """
+        ...
 
 
 class Ingress:
-    """Takes messages of one tenant in. `agents` gives the names there are now; it is asked at each message."""
+    """Takes messages of one tenant in. `agents` gives the names there are now; it and `roles` are asked at each message."""
 
     def __init__(
-        self, journal: Journal, clock: Clock, entropy: Entropy, tenant: str, agents: Callable[[], Collection[str]]
+        self,
+        journal: Journal,
+        clock: Clock,
+        entropy: Entropy,
+        tenant: str,
+        agents: Callable[[], Collection[str]],
+        roles: Roles,
     ) -> None:
         self._journal = journal
         self._clock = clock
         self._entropy = entropy
         self._tenant = tenant
         self._agents = agents
+        self._roles = roles
+        self._noted: set[tuple[str, str, int]] = set()
 
     async def accept(self, incoming: IncomingMessage) -> Appended:
         """Commit the message and return its event, the first one where its key came before.
@@ -68,15 +98,43 @@ class Ingress:
             source=incoming.source,
             key=ulid(now, self._entropy.bytes(_ULID_RANDOMNESS)) if key is None else key,
             principal=incoming.principal,
-            trust=incoming.trust,
+            trust=await self._trust(incoming),
             text=incoming.text,
             group=incoming.group,
             thread=incoming.thread,
             addressed_to=incoming.addressed_to,
             occurred_at=now,
         )
-        (appended,) = await self._journal.append(draft)
+        unnoted = self._unnoted(incoming, now)
+        appended, *_ = await self._journal.append(draft, *unnoted.values())
+        if len(self._noted) >= REMEMBERED:
+            self._noted.clear()
+        self._noted.update(unnoted)
         return appended
+
+    async def _trust(self, incoming: IncomingMessage) -> Trust:
+        if not incoming.principal.startswith(USER):
+            return incoming.trust
+        return min(incoming.trust, _TRUST_OF.get(await self._roles.role(incoming.principal), Trust.PUBLIC))
+
+    def _unnoted(self, incoming: IncomingMessage, now: int) -> dict[tuple[str, str, int], Draft]:
+        """The events that say that this user and this room were seen today, where that was not said yet.
+
+        Once a day, so that it is known when each was last seen, and costs nothing.
+        """
+        room, day = f"{incoming.source}:{incoming.group}", now // DAY_US
+        seen = {("group.seen", room, day): {"room": room}}
+        if incoming.principal.startswith(USER):
+            facts = {"principal": incoming.principal, "name": incoming.name, "room": room}
+            seen["user.seen", incoming.principal, day] = facts
+        return {what: self._seen(what, body, now) for what, body in seen.items() if what not in self._noted}
+
+    def _seen(self, what: tuple[str, str, int], body: dict[str, str], now: int) -> Draft:
+        kind, who, day = what
+        return control_event(
+            tenant=self._tenant, part="ingress", kind=kind, key=f"{who}:{day}",
+            trace_id=derived("trace", self._tenant, kind, who), occurred_at=now, body=body,
+        )  # fmt: skip
 
     def _verify_address(self, address: str, principal: str) -> None:
         if address == principal:
@@ -100,6 +158,12 @@ def _verify(incoming: IncomingMessage) -> None:
     if not _NAME.fullmatch(incoming.source) or incoming.source == CONTROL_PLANE:
         raise BadInput(f"{incoming.source!r} cannot be the source of a message; use the name of a surface")
     _verify_length("principal", incoming.principal)
+    if incoming.principal.startswith(USER) and not incoming.principal.startswith(f"{USER}{incoming.source}:"):
+        raise BadInput(
+            f"{incoming.principal[:MOST_NAME]!r} is no user of {incoming.source}; a surface speaks for its own"
+        )
+    if len(_encoded("name", incoming.name)) > MOST_NAME:
+        raise BadInput(f"the sender's name is longer than {MOST_NAME} bytes; shorten it")
     if incoming.key is not None:
         _verify_length("key", incoming.key)
     _verify_name("group", incoming.group)

@@ -84,7 +84,7 @@ def _fail_a_hop(instance: Instance) -> None:
 def _stop_a_session(instance: Instance) -> None:
     with closing(sqlite3.connect(instance.journal)) as db:
         db.execute(
-            "INSERT INTO sessions VALUES ('S1', 'local', 'scribe', 'main', '', 'stopped', 'a corrupt file', 1, 1)"
+            "INSERT INTO sessions VALUES ('S1', 'local', 'scribe', 'main', '', 'stopped', 'a corrupt file', 0, 1, 1)"
         )
         db.commit()
 

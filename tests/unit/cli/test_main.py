@@ -78,7 +78,7 @@ def test_what_cannot_be_used_is_one_line_and_exit_2(tmp_path: Path, words: list[
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["evnts"], "did you mean events?"),
+        (["evnts"], "did you mean events"),
         (["xyzzy"], "there is no command 'xyzzy'"),
         (["runs", "--limt", "3"], "--limit"),
     ],

@@ -28,6 +28,7 @@ from rucher.protocol.clock import SystemClock, SystemEntropy
 from rucher.protocol.conversation import Effect
 from rucher.protocol.errors import BadInput, Suspended, Uncertain
 from rucher.protocol.ports import Appended, StepKind
+from rucher.router.entities import Entities
 from tests.unit.cli.recorded import Ticking, asked, begin, giving, hop_of, make_instance, rucher, spec_of
 
 WRITE = {"tool": "write_file", "arguments": {"path": "a.txt", "text": "x" * 500}}
@@ -141,11 +142,17 @@ async def _answering(store: JournalStore, instance: Instance, port: int, ready: 
     async def well(_session: str) -> str:
         return ""
 
+    async def ended(_session: str) -> None:
+        pass
+
     clock = SystemClock()
     orders = Orders(store, clock, "owner:ana")
+    entities = Entities(store, clock, "local", dict, ended, lambda: None)
     token = instance_token(instance.token, SystemEntropy())
     with listen(port, "here") as listener:
-        app = build_app(Services("hive", token, store, Bells(store, clock), nothing, orders, well))
+        app = build_app(
+            Services("hive", token, store, Bells(store, clock), nothing, orders, entities, "owner:ana", well)
+        )
         ready.set()
         await serve(app, listener)
 

@@ -26,6 +26,10 @@ OTHER = {"run_id": "another run", "seq": 8}
 TALE: Sequence[tuple[str, Mapping[str, object]]] = (
     ("session.opened", {}), ("session.state", {"state": "stopped"}), ("hop.made", {}), ("hop.acknowledged", {}),
     ("hop.sending", {}), ("hop.detail", {}), ("hop.state", {"state": "done"}), ("cursor.advance", {}),
+    ("session.reset", {}), ("user.told_of", {}), ("user.seen", {}), ("user.named", {}), ("user.blocked", {}),
+    ("user.unblocked", {}), ("role.granted", {"role": "member"}), ("role.revoked", {}), ("role.granted", {"role": "admin"}),
+    ("role.all_revoked", {}), ("room.told_of", {}), ("room.seen", {}), ("room.named", {}), ("room.policy", {"policy": "ask"}),
+    ("held.added", {}), ("held.over", {}), ("engaged.added", {}), ("engaged.over", {}),
     ("run.created", {}), ("run.created", OTHER), ("run.acquired", {}), ("run.spent", {}), ("run.migrated", {}),
     ("budget.opened", {"ceiling": 20}), ("budget.reserve", {}), ("budget.settle", {}), ("budget.opened", {"account": "b"}),
     ("wait.opened", {}), ("run.let_go", {}), ("run.promote_of", {}), ("signal.sent", {}), ("wait.catch_up", {}),

@@ -7,6 +7,7 @@ from rucher.protocol.errors import BadInput, Retryable
 from rucher.protocol.events import CONTROL_PLANE, Trust
 from rucher.protocol.ids import is_id
 from rucher.protocol.ports import Appended
+from rucher.surfaces import ingress
 from rucher.surfaces.ingress import MOST_TEXT_BYTES, IncomingMessage, Ingress
 from tests.fakes.clock import ManualClock
 from tests.fakes.journal import MemoryJournal
@@ -23,11 +24,23 @@ class Counting:
         return self._given.to_bytes(count, "big")
 
 
+class Known:
+    """The port Roles over a table."""
+
+    def __init__(self) -> None:
+        self.roles: dict[str, str] = {}
+
+    async def role(self, principal: str) -> str:
+        return self.roles.get(principal, "")
+
+
 class Door:
     def __init__(self) -> None:
         self.journal = MemoryJournal()
+        self.clock = ManualClock()
         self.agents = {"scribe", "librarian"}
-        self.ingress = Ingress(self.journal, ManualClock(), Counting(), "home", lambda: self.agents)
+        self.known = Known()
+        self.ingress = Ingress(self.journal, self.clock, Counting(), "home", lambda: self.agents, self.known)
 
     def say(self, text: str = "hello", **changes: Any) -> Appended:
         fields: dict[str, Any] = {
@@ -44,7 +57,7 @@ def test_a_message_is_in_the_journal_with_what_the_surface_stamped_before_its_se
     door = Door()
     said = door.say("hello", group="kitchen", thread="t1", addressed_to="agent:scribe", key="k1")
     assert said.first
-    assert door.journal.events == [said.event]
+    assert door.journal.events[0] == said.event
     event = said.event
     assert (event.subject, event.principal, event.trust) == ("ev.home.cli.message", "owner:ana", Trust.OWNER)
     assert event.body == {"text": "hello", "group": "kitchen", "thread": "t1"}
@@ -80,6 +93,10 @@ def test_nothing_is_said_to_have_arrived_while_the_journal_cannot_write() -> Non
         ({"key": "k" * 201}, "the key has 201 characters"),
         ({"key": "\udfff"}, "not valid Unicode"),
         ({"principal": ""}, "the principal has 0 characters"),
+        ({"principal": "user:slack:ana"}, "no user of cli"),
+        ({"principal": "user:cli"}, "no user of cli"),
+        ({"name": "n" * 201}, "name is longer than 200 bytes"),
+        ({"name": "\ud800"}, "not valid Unicode"),
         ({"group": ""}, "cannot be a group"),
         ({"group": "../../etc"}, "cannot be a group"),
         ({"group": "Main"}, "cannot be a group"),
@@ -128,3 +145,86 @@ def test_an_agent_made_a_moment_ago_can_be_addressed() -> None:
         door.say(addressed_to="agent:new")
     door.agents = {"new"}
     assert door.say(addressed_to="agent:new").first
+
+
+def heard(door: Door, kind: str) -> list[dict[str, Any]]:
+    return [dict(event.body) for event in door.journal.of_type(kind)]
+
+
+ANA = "user:cli:ana"
+DAY_S = 86_400
+
+
+@pytest.mark.parametrize(
+    ("role", "vouched", "stamped"),
+    [
+        ("owner", Trust.OWNER, Trust.OWNER),
+        ("owner", Trust.MEMBER, Trust.MEMBER),
+        ("admin", Trust.OWNER, Trust.MEMBER),
+        ("member", Trust.OWNER, Trust.MEMBER),
+        ("member", Trust.PUBLIC, Trust.PUBLIC),
+        ("", Trust.OWNER, Trust.PUBLIC),
+    ],
+)
+def test_a_user_is_trusted_as_far_as_his_role_goes_and_no_further_than_his_surface_vouches(
+    role: str, vouched: Trust, stamped: Trust
+) -> None:
+    door = Door()
+    door.known.roles[ANA] = role
+    assert door.say(principal=ANA, trust=vouched).event.trust is stamped
+
+
+def test_a_role_counts_from_the_next_message_on() -> None:
+    door = Door()
+    assert door.say(principal=ANA).event.trust is Trust.PUBLIC
+    door.known.roles[ANA] = "member"
+    assert door.say(principal=ANA).event.trust is Trust.MEMBER
+    door.known.roles.clear()
+    assert door.say(principal=ANA).event.trust is Trust.PUBLIC
+
+
+def test_whoever_is_no_user_of_a_surface_keeps_the_trust_that_came_with_him() -> None:
+    assert Door().say(principal="owner:ana", trust=Trust.OWNER).event.trust is Trust.OWNER
+
+
+def test_users_and_rooms_are_discovered_by_their_first_message_in_its_own_commit() -> None:
+    door = Door()
+    door.say(principal=ANA, group="kitchen", name="Ana M.")
+    assert [event.type for event in door.journal.events] == ["message", "group.seen", "user.seen"]
+    assert heard(door, "user.seen") == [{"principal": ANA, "name": "Ana M.", "room": "cli:kitchen"}]
+    assert heard(door, "group.seen") == [{"room": "cli:kitchen"}]
+    door.say(principal=ANA, group="kitchen")
+    door.say(group="kitchen")
+    assert len(heard(door, "user.seen") + heard(door, "group.seen")) == 2
+    door.say(principal=ANA, group="garden")
+    assert [seen["room"] for seen in heard(door, "group.seen")] == ["cli:kitchen", "cli:garden"]
+    assert len(heard(door, "user.seen")) == 1
+
+
+def test_a_restart_discovers_nobody_a_second_time_on_the_same_day_and_everybody_again_on_the_next() -> None:
+    door = Door()
+    door.say(principal=ANA)
+    door.ingress = Ingress(door.journal, door.clock, Counting(), "home", lambda: door.agents, door.known)
+    door.say(principal=ANA, key="after a restart")
+    assert len(heard(door, "user.seen")) == 1
+    door.clock.advance(DAY_S)
+    door.say(principal=ANA, key="a day later")
+    assert len(heard(door, "user.seen")) == len(heard(door, "group.seen")) == 2
+
+
+def test_nobody_is_forgotten_when_the_journal_was_full_at_the_first_message() -> None:
+    door = Door()
+    door.journal.full = True
+    with pytest.raises(Retryable):
+        door.say(principal=ANA)
+    door.journal.full = False
+    door.say(principal=ANA)
+    assert len(heard(door, "user.seen")) == 1
+
+
+def test_more_users_than_are_remembered_are_noted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingress, "REMEMBERED", 3)
+    door = Door()
+    for number in range(20):
+        door.say(principal=f"user:cli:{number % 7}", key=str(number))
+    assert sorted(seen["principal"] for seen in heard(door, "user.seen")) == [f"user:cli:{n}" for n in range(7)]

@@ -37,11 +37,56 @@ SELECT * FROM hops WHERE state IN ('made', 'acknowledged', 'sending') AND seq > 
 -- name: hops.ended_badly
 SELECT * FROM hops WHERE state IN ('failed', 'uncertain') AND updated_at > ? ORDER BY seq DESC;
 
+-- name: users.all
+SELECT * FROM users ORDER BY principal;
+
+-- name: users.blocked
+SELECT principal FROM users WHERE blocked = 1 ORDER BY principal;
+
+-- name: user.get
+SELECT * FROM users WHERE principal = ?;
+
+-- name: roles.all
+SELECT * FROM roles ORDER BY principal, agent;
+
+-- name: roles.of
+SELECT * FROM roles WHERE principal = ? ORDER BY agent;
+
+-- name: rooms.all
+SELECT * FROM rooms ORDER BY room;
+
+-- name: rooms.with_policy
+SELECT room, policy FROM rooms WHERE policy <> '' ORDER BY room;
+
+-- name: room.get
+SELECT * FROM rooms WHERE room = ?;
+
+-- name: held.all
+SELECT * FROM held ORDER BY seq;
+
+-- name: held.of
+SELECT * FROM held WHERE principal = ? ORDER BY seq;
+
+-- name: engaged.all
+SELECT * FROM engaged ORDER BY agent, room, thread;
+
 -- name: sessions.all
 SELECT * FROM sessions ORDER BY opened_at, session_id;
 
+-- name: sessions.at_work
+SELECT sessions.*,
+       (SELECT count(*) FROM runs WHERE runs.session_id = sessions.session_id) AS runs,
+       coalesce((SELECT max(runs.seq) FROM runs WHERE runs.session_id = sessions.session_id), 0) AS last_run_seq
+FROM sessions WHERE ? IN ('', agent) AND ? IN ('', room) ORDER BY last_run_seq DESC, session_id LIMIT ?;
+
+-- name: run.at_seq
+SELECT * FROM runs WHERE seq = ?;
+
 -- name: session.get
 SELECT * FROM sessions WHERE session_id = ?;
+
+-- name: session.starting
+SELECT * FROM sessions WHERE session_id >= ? AND session_id < ? LIMIT 2;
 
 -- name: runs.before
 SELECT runs.*, (SELECT count(*) FROM events WHERE events.run_no = runs.seq AND events.type = 'step.recorded') AS steps
@@ -124,6 +169,7 @@ JOIN events AS asked ON asked.id = runs.event_id AND (asked.run_id IS NULL OR as
 JOIN events AS answered ON answered.trace_id = runs.trace_id AND answered.run_id IS NULL AND answered.source = 'agent'
                        AND answered.type = 'answer' AND answered.body ->> 'run' = runs.run_id
 WHERE runs.session_id = ? AND runs.state = 'done' AND runs.seq < ?
+  AND runs.seq > coalesce((SELECT reset_seq FROM sessions WHERE sessions.session_id = runs.session_id), 0)
 ORDER BY runs.seq DESC LIMIT ?;
 
 -- name: artifacts.all
@@ -160,6 +206,8 @@ SELECT 'hop', min(seq) FROM undelivered
 UNION ALL
 SELECT 'hop', min(events.seq) FROM undelivered JOIN events ON events.id = undelivered.event_id
                                               AND (events.run_id IS NULL OR events.run_seq = 0)
+UNION ALL
+SELECT 'held', min(seq) FROM held
 UNION ALL
 SELECT 'cursor', coalesce(min(seq), 0) + 1 FROM cursors
 UNION ALL
@@ -201,6 +249,21 @@ SELECT * FROM hops WHERE hop_id > ? ORDER BY hop_id LIMIT ?;
 
 -- name: page.sessions
 SELECT * FROM sessions WHERE session_id > ? ORDER BY session_id LIMIT ?;
+
+-- name: page.users
+SELECT * FROM users WHERE principal > ? ORDER BY principal LIMIT ?;
+
+-- name: page.rooms
+SELECT * FROM rooms WHERE room > ? ORDER BY room LIMIT ?;
+
+-- name: page.roles
+SELECT * FROM roles WHERE (principal, agent) > (?, ?) ORDER BY principal, agent LIMIT ?;
+
+-- name: page.held
+SELECT * FROM held WHERE event_id > ? ORDER BY event_id LIMIT ?;
+
+-- name: page.engaged
+SELECT * FROM engaged WHERE (agent, room, thread) > (?, ?, ?) ORDER BY agent, room, thread LIMIT ?;
 
 -- name: page.runs
 SELECT * FROM runs WHERE run_id > ? ORDER BY run_id LIMIT ?;

@@ -35,8 +35,59 @@ CREATE TABLE sessions (
     thread     TEXT    NOT NULL,
     state      TEXT    NOT NULL CHECK (state IN ('open', 'stopped')),
     reason     TEXT    NOT NULL DEFAULT '',
+    reset_seq  INTEGER NOT NULL DEFAULT 0,
     opened_at  INTEGER NOT NULL,
     updated_at INTEGER NOT NULL
+) STRICT;
+
+-- Who spoke on a surface or was spoken of by an order. `name` is what the surface calls him, `given_name` what the owner does.
+-- When he was last seen is noted once a day: see surfaces/ingress.py.
+CREATE TABLE users (
+    principal     TEXT    PRIMARY KEY,
+    name          TEXT    NOT NULL DEFAULT '',
+    given_name    TEXT    NOT NULL DEFAULT '',
+    room          TEXT    NOT NULL DEFAULT '',
+    blocked       INTEGER NOT NULL DEFAULT 0 CHECK (blocked IN (0, 1)),
+    first_seen_at INTEGER,
+    last_seen_at  INTEGER
+) STRICT;
+
+CREATE TABLE rooms (
+    room          TEXT    PRIMARY KEY,
+    given_name    TEXT    NOT NULL DEFAULT '',
+    policy        TEXT    NOT NULL DEFAULT '' CHECK (policy IN ('', 'strict', 'ask', 'public')),
+    first_seen_at INTEGER,
+    last_seen_at  INTEGER
+) STRICT;
+
+-- What a user is to all agents (`agent` empty) or to one.
+CREATE TABLE roles (
+    principal  TEXT    NOT NULL,
+    agent      TEXT    NOT NULL,
+    role       TEXT    NOT NULL CHECK (role IN ('owner', 'admin', 'member')),
+    granted_by TEXT    NOT NULL,
+    granted_at INTEGER NOT NULL,
+    PRIMARY KEY (principal, agent)
+) STRICT;
+
+-- Messages of unknown senders that wait for a role to be granted or their sender to be blocked; `seq` is the message's own.
+CREATE TABLE held (
+    event_id  TEXT    PRIMARY KEY,
+    seq       INTEGER NOT NULL UNIQUE,
+    principal TEXT    NOT NULL,
+    room      TEXT    NOT NULL,
+    reason    TEXT    NOT NULL,
+    held_at   INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX held_by_principal ON held (principal, seq);
+
+-- Where an agent was mentioned and is engaged from then on.
+CREATE TABLE engaged (
+    agent  TEXT NOT NULL,
+    room   TEXT NOT NULL,
+    thread TEXT NOT NULL,
+    PRIMARY KEY (agent, room, thread)
 ) STRICT;
 
 -- `lane`: runs of one lane go one after the other (a session's; a spawned run has one of its own). `queue`: the tenant and

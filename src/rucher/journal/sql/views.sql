@@ -30,6 +30,65 @@ VALUES (:session_id, :tenant, :agent, :room, :thread, 'open', :at, :at);
 -- name: session.state
 UPDATE sessions SET state = :state, reason = :reason, updated_at = :at WHERE session_id = :session_id;
 
+-- name: session.reset
+UPDATE sessions SET reset_seq = :seq, updated_at = :at WHERE session_id = :session_id;
+
+-- name: user.seen
+INSERT INTO users (principal, name, room, first_seen_at, last_seen_at) VALUES (:principal, :name, :room, :at, :at)
+ON CONFLICT (principal) DO UPDATE SET
+    name = CASE excluded.name WHEN '' THEN users.name ELSE excluded.name END, room = excluded.room,
+    first_seen_at = coalesce(users.first_seen_at, excluded.first_seen_at), last_seen_at = excluded.last_seen_at;
+
+-- name: user.told_of
+INSERT INTO users (principal) VALUES (:principal) ON CONFLICT (principal) DO NOTHING;
+
+-- name: user.named
+UPDATE users SET given_name = :name WHERE principal = :principal;
+
+-- name: user.blocked
+UPDATE users SET blocked = 1 WHERE principal = :principal;
+
+-- name: user.unblocked
+UPDATE users SET blocked = 0 WHERE principal = :principal;
+
+-- name: role.granted
+INSERT INTO roles (principal, agent, role, granted_by, granted_at) VALUES (:principal, :agent, :role, :by, :at)
+ON CONFLICT (principal, agent) DO UPDATE SET
+    role = excluded.role, granted_by = excluded.granted_by, granted_at = excluded.granted_at;
+
+-- name: role.revoked
+DELETE FROM roles WHERE principal = :principal AND agent = :agent;
+
+-- name: role.all_revoked
+DELETE FROM roles WHERE principal = :principal;
+
+-- name: room.seen
+INSERT INTO rooms (room, first_seen_at, last_seen_at) VALUES (:room, :at, :at)
+ON CONFLICT (room) DO UPDATE SET
+    first_seen_at = coalesce(rooms.first_seen_at, excluded.first_seen_at), last_seen_at = excluded.last_seen_at;
+
+-- name: room.told_of
+INSERT INTO rooms (room) VALUES (:room) ON CONFLICT (room) DO NOTHING;
+
+-- name: room.named
+UPDATE rooms SET given_name = :name WHERE room = :room;
+
+-- name: room.policy
+UPDATE rooms SET policy = :policy WHERE room = :room;
+
+-- name: held.added
+INSERT INTO held (event_id, seq, principal, room, reason, held_at) VALUES (:event_id, :seq, :principal, :room, :reason, :at)
+ON CONFLICT (event_id) DO NOTHING;
+
+-- name: held.over
+DELETE FROM held WHERE event_id = :event_id;
+
+-- name: engaged.added
+INSERT INTO engaged (agent, room, thread) VALUES (:agent, :room, :thread) ON CONFLICT (agent, room, thread) DO NOTHING;
+
+-- name: engaged.over
+DELETE FROM engaged WHERE agent = :agent AND room = :room AND thread = :thread;
+
 -- name: run.created
 INSERT INTO runs (run_id, seq, tenant, agent, queue, lane, session_id, hop_id, event_id, trace_id, parent_id, mission, accounts,
                   priority, state, wish, model, engine_version, prompt_hash, tools_hash, created_at, updated_at)

@@ -63,4 +63,5 @@ JOIN events AS asked ON asked.id = runs.event_id AND (asked.run_id IS NULL OR as
 JOIN events AS answered ON answered.trace_id = runs.trace_id AND answered.run_id IS NULL AND answered.source = 'agent'
                        AND answered.type = 'answer' AND body_text(answered.body, 'run') = runs.run_id
 WHERE runs.session_id = ? AND runs.state = 'done' AND runs.seq < ?
+  AND runs.seq > coalesce((SELECT reset_seq FROM sessions WHERE sessions.session_id = runs.session_id), 0)
 ORDER BY runs.seq DESC LIMIT ?;
