@@ -19,8 +19,6 @@ BATCH = 500
 LANE_BOUND = 1000
 """Hops that wait in memory for one lane; what is beyond waits in the store."""
 
-_SELF_RECORDING = "surface"
-
 
 @dataclass(frozen=True, slots=True)
 class Hop:
@@ -167,8 +165,8 @@ class Dispatcher:
                 await self._record("hop.failed", hop, event, {"reason": reason(error)})
                 return
             else:
-                if hop.kind != _SELF_RECORDING:
-                    await self._record("hop.acknowledged", hop, event, {"detail": "", **(said or {})})
+                if said is not None:
+                    await self._record("hop.acknowledged", hop, event, {"detail": "", **said})
                 return
 
     async def _event(self, event_id: str) -> Event | None:
