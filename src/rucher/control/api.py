@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from rucher import __version__
 from rucher.control.bells import Bells
 from rucher.control.gate import Gate
+from rucher.control.hops import HopOrders, hop_orders
 from rucher.control.orders import run_orders
 from rucher.control.outcomes import MessageOutcome, outcome, sessions_of
 from rucher.kernel.orders import Orders
@@ -47,6 +48,7 @@ class Services:
     bells: Bells
     accept: Callable[[MessageIn], Awaitable[Appended]]
     orders: Orders
+    hops: HopOrders
     trouble: Callable[[str], Awaitable[str]]
     """Why the session named cannot work just now; empty when it can."""
 
@@ -93,6 +95,7 @@ def build_app(services: Services) -> ASGIApp:
             return {"event_id": event_id, "trace_id": message.trace_id, "status": "pending", "answer": ""}
 
     app.include_router(run_orders(services.orders), prefix="/api/v1")
+    app.include_router(hop_orders(services.hops), prefix="/api/v1")
 
     @app.get("/api/v1/health")
     async def health() -> dict[str, str]:

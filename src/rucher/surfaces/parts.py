@@ -167,13 +167,19 @@ class _Cutter:
     def _block_at(self, place: int) -> _Block | None:
         if place == len(self.text):
             return None
-        return next((block for block in self.blocks if block.inner <= place < block.end), None)
+        number = self._number(place)
+        block = self.blocks[number] if number >= 0 else None
+        return block if block and block.inner <= place < block.end else None
+
+    def _number(self, place: int) -> int:
+        """Which block is the last one that begins at this place or before; -1 for none."""
+        return bisect_right(self.blocks, place, key=lambda block: block.start) - 1
 
     def _unbroken(self) -> Iterator[tuple[int, int]]:
-        fenced = [(block.start, block.end) for block in self.blocks]
         yield from ((block.start, block.inner) for block in self.blocks)
         for found in _SPAN.finditer(self.text):
-            if not any(begin <= found.start() < end for begin, end in fenced):
+            number = self._number(found.start())
+            if number < 0 or found.start() >= self.blocks[number].end:
                 yield found.span()
 
 

@@ -38,7 +38,7 @@ SELECT * FROM hops WHERE state IN ('made', 'acknowledged', 'sending') AND seq > 
 SELECT * FROM hops WHERE state IN ('failed', 'uncertain') AND updated_at > ? ORDER BY seq DESC;
 
 -- name: hops.before
-SELECT * FROM hops WHERE seq < ? AND state LIKE ? ORDER BY seq DESC LIMIT ?;
+SELECT * FROM hops WHERE seq < ? ORDER BY seq DESC LIMIT ?;
 
 -- name: hops.of_trace
 SELECT * FROM hops WHERE trace_id = ? ORDER BY seq DESC;
