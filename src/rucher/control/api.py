@@ -18,6 +18,7 @@ from rucher import __version__
 from rucher.control.bells import Bells
 from rucher.control.entities import entity_orders
 from rucher.control.gate import Gate
+from rucher.control.hops import HopOrders, hop_orders
 from rucher.control.orders import run_orders
 from rucher.control.outcomes import MessageOutcome, outcome, sessions_of
 from rucher.kernel.orders import Orders
@@ -39,7 +40,7 @@ class MessageIn(BaseModel):
     key: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
     """What the interface calls; wired by the daemon."""
 
@@ -52,6 +53,7 @@ class Services:
     entities: Entities
     owner: str
     """The owner's principal, in whose name every order with the instance's token is given."""
+    hops: HopOrders
     trouble: Callable[[str], Awaitable[str]]
     """Why the session named cannot work just now; empty when it can."""
 
@@ -99,6 +101,7 @@ def build_app(services: Services) -> ASGIApp:
 
     app.include_router(run_orders(services.orders), prefix="/api/v1")
     app.include_router(entity_orders(services.entities, services.owner), prefix="/api/v1")
+    app.include_router(hop_orders(services.hops), prefix="/api/v1")
 
     @app.get("/api/v1/health")
     async def health() -> dict[str, str]:

@@ -18,6 +18,7 @@ import uvloop
 from rucher import __version__
 from rucher.control.api import MessageIn, Services, build_app
 from rucher.control.bells import Bells
+from rucher.control.hops import HopOrders
 from rucher.daemon.hops import StoredHops
 from rucher.daemon.lock import Hold, sole_daemon
 from rucher.daemon.logs import write_logs_to
@@ -40,7 +41,7 @@ from rucher.kernel.orders import Orders
 from rucher.kernel.timers import Timers
 from rucher.protocol.clock import SystemClock, SystemEntropy
 from rucher.protocol.errors import BadInput, RucherError
-from rucher.protocol.events import Trust, control_event
+from rucher.protocol.events import DEFAULT_GROUP, Trust, control_event
 from rucher.protocol.ids import caused, ulid
 from rucher.protocol.ports import Appended, Clock
 from rucher.router.dispatch import Destination, Dispatcher
@@ -49,6 +50,7 @@ from rucher.router.router import Router
 from rucher.surfaces.channels.cli import CliChannel
 from rucher.surfaces.delivery import Delivery
 from rucher.surfaces.ingress import IncomingMessage, Ingress
+from rucher.surfaces.notices import Notices
 
 PRIVATE = 0o077
 """The umask of a daemon."""
@@ -150,14 +152,25 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     destinations: dict[str, Destination] = {
         "agent": sessions, "surface": Delivery(store, clock, {"cli": CliChannel(instance.surfaces / "cli")}),
     }  # fmt: skip
-    orders = Orders(store, clock, f"owner:{owner}")
+    orders, hops = Orders(store, clock, f"owner:{owner}"), HopOrders(store, clock, f"owner:{owner}")
     entities = Entities(store, clock, tenant, at.agents.keys, bench.pool.end_sandbox, known.forget)
-    app = build_app(
-        Services(settings.instance.name, token, store, bells, door, orders, entities, f"owner:{owner}", _trouble(store))
+    services = Services(
+        instance=settings.instance.name,
+        token=token,
+        owner=f"owner:{owner}",
+        journal=store,
+        bells=bells,
+        accept=door,
+        orders=orders,
+        hops=hops,
+        entities=entities,
+        trouble=_trouble(store),
     )
+    app = build_app(services)
     await _record_start(store, tenant, clock.now(), ulid(clock.now(), entropy.bytes(10)))
     works: Works = [
         Dispatcher(store, clock, StoredHops(store), destinations, store.head).run(),
+        Notices(store, clock, StoredHops(store), tenant, f"cli:{DEFAULT_GROUP}").run(),
         Router(store, clock, rules, tenant, await store.cursor("router")).run(),
         bells.run(store.head),
         sealer.run(),

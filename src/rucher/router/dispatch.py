@@ -6,7 +6,7 @@ Started by `rucher.daemon` beside the router. It decides nothing: which hop goes
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from rucher.protocol.backoff import surely, waits
@@ -20,7 +20,8 @@ BATCH = 500
 LANE_BOUND = 1000
 """Hops that wait in memory for one lane; what is beyond waits in the store."""
 
-_SELF_RECORDING = "surface"
+_REOPENING = frozenset({"hop.retried", "delivery.resolved"})
+"""The owner's words after which a hop that had ended is handed out again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,8 @@ class Hop:
     state: str = "made"
     mode: str = "wake"
     session: str = "per-thread"
+    retries: int = 0
+    """How often the owner had it tried again after it had ended; its state is then `again`."""
 
     @property
     def kind(self) -> str:
@@ -98,6 +101,8 @@ class Dispatcher:
                 for event in events:
                     if event.source == CONTROL_PLANE and event.type == "hop.made":
                         await self._place(_hop_of(event), group)
+                    elif event.source == CONTROL_PLANE and event.type in _REOPENING:
+                        await self._reopen(event, group)
                 if events:
                     self._cursor = events[-1].seq
 
@@ -107,17 +112,23 @@ class Dispatcher:
                 await self._place(hop, group)
             self._cursor = max(self._cursor, hop.seq)
 
+    async def _reopen(self, word: Event, group: asyncio.TaskGroup) -> None:
+        made = await self._event(word.body["hop"])
+        if made is not None:
+            again = replace(_hop_of(made), state="again", retries=word.body.get("number", 1))
+            await self._place(again, group)
+
     async def _place(self, hop: Hop, group: asyncio.TaskGroup) -> None:
         name = await self._lane_of(hop)
         lane = self._lanes.get(name)
         if lane is None:
             lane = self._lanes[name] = _Lane()
             group.create_task(self._work(name, lane), name=f"lane {name}")
-        if lane.behind or lane.refilling or len(lane.waiting) >= LANE_BOUND:
+        if hop.seq > lane.last_seq and (lane.behind or lane.refilling or len(lane.waiting) >= LANE_BOUND):
             lane.behind = True
         else:
             lane.waiting.append(hop)
-            lane.last_seq = hop.seq
+            lane.last_seq = max(lane.last_seq, hop.seq)
 
     async def _lane_of(self, hop: Hop) -> str:
         event = await self._event(hop.event_id)
@@ -169,8 +180,8 @@ class Dispatcher:
                 await self._record("hop.failed", hop, event, {"reason": reason(error)})
                 return
             else:
-                if hop.kind != _SELF_RECORDING:
-                    await self._record("hop.acknowledged", hop, event, {"detail": "", **(said or {})})
+                if said is not None:
+                    await self._record("hop.acknowledged", hop, event, {"detail": "", **said})
                 return
 
     async def _event(self, event_id: str) -> Event | None:
@@ -184,7 +195,7 @@ class Dispatcher:
             tenant=made.tenant,
             part="router",
             kind=kind,
-            key=hop.id,
+            key=f"{hop.id}:{hop.retries}" if hop.retries else hop.id,
             trace_id=made.trace_id,
             parent_id=hop.id,
             occurred_at=self._clock.now(),

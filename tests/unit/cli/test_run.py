@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from rucher.cli.main import cli
 from rucher.control.api import MessageIn, Services, build_app
 from rucher.control.bells import Bells
+from rucher.control.hops import HopOrders
 from rucher.daemon.lock import sole_daemon
 from rucher.daemon.serve import listen, serve
 from rucher.instance.layout import Instance
@@ -150,9 +151,11 @@ async def _answering(store: JournalStore, instance: Instance, port: int, ready: 
     entities = Entities(store, clock, "local", dict, ended, lambda: None)
     token = instance_token(instance.token, SystemEntropy())
     with listen(port, "here") as listener:
-        app = build_app(
-            Services("hive", token, store, Bells(store, clock), nothing, orders, entities, "owner:ana", well)
-        )
+        services = Services(
+            instance="hive", token=token, owner="owner:ana", journal=store, bells=Bells(store, clock), accept=nothing,
+            orders=orders, hops=HopOrders(store, clock, "owner:ana"), entities=entities, trouble=well,
+        )  # fmt: skip
+        app = build_app(services)
         ready.set()
         await serve(app, listener)
 
