@@ -19,7 +19,7 @@ from rucher.journal.views import MUST_CHANGE, changes
 
 INTEGERS = frozenset({
     "amount", "at", "bytes", "ceiling", "due_at", "engine_version", "input_tokens", "item", "nanodollars", "output_tokens",
-    "priority", "released", "seq", "unpriced",
+    "priority", "released", "seq", "unpriced", "up_to",
 })  # fmt: skip
 """The parameters of views.sql that are numbers; all others are texts."""
 
