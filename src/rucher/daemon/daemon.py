@@ -143,7 +143,7 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     bench = await open_bench(stack, at, store, "daemon")
     bells = Bells(store, clock)
     door = _door(Ingress(store, clock, entropy, tenant, at.agents.keys), owner)
-    sessions = Sessions(bench.kernel, clock, at.agents, bench.model.name, versions_of, settings.budget.ceilings)
+    sessions = Sessions(bench.kernel, store, clock, at.agents, bench.model.name, versions_of, settings.budget.ceilings)
     destinations: dict[str, Destination] = {
         "agent": sessions, "surface": Delivery(store, clock, {"cli": CliChannel(instance.surfaces / "cli")}),
     }  # fmt: skip
