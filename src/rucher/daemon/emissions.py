@@ -15,11 +15,10 @@ from rucher.kernel.spec import RunSpec
 from rucher.protocol.events import DEFAULT_GROUP, Draft, Event, Trust
 from rucher.protocol.ids import caused
 from rucher.protocol.replies import AGENT, emitted, reply_topic
+from rucher.protocol.rooms import room_of
 
 OWNER_ROOM = f"cli:{DEFAULT_GROUP}"
 """Where an agent reaches the owner who has not spoken to it."""
-_INTERNAL = frozenset({AGENT, "schedule"})
-"""Sources whose events say in what room they are about, as they come by no surface."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +76,6 @@ def message_of(event: Event) -> Message:
         asker=event.principal if asked else "", reply_to_run=str(body.get("reply_to_run", "")) if asked else "",
         reply_topic=str(body.get("reply_topic", "")) if asked else "", automatic=automatic, unawaited=unawaited,
     )  # fmt: skip
-
-
-def room_of(event: Event) -> str:
-    """The room that an event was said in, or is about: `surface:group`."""
-    if event.source in _INTERNAL and event.body.get("room"):
-        return str(event.body["room"])
-    return f"{event.source}:{event.body.get('group', DEFAULT_GROUP)}"
 
 
 def settled(message: Message, outcome: Outcome) -> Outcome:
@@ -153,4 +145,7 @@ def emission(  # noqa: PLR0913 - what an emission consists of
 
 def brought_by(event: Event) -> Mapping[str, Any]:
     """What the run that asked is told by this reply."""
-    return {"ok": event.type == "answer", "from": event.principal, "text": str(event.body.get("text", ""))}
+    body = event.body
+    if body.get("silent"):
+        return {"ok": False, "from": event.principal, "text": str(body.get("why", ""))}
+    return {"ok": event.type == "answer", "from": event.principal, "text": str(body.get("text", ""))}

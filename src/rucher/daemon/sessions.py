@@ -1,5 +1,6 @@
 """Sessions: where an agent, a room and a thread cross. Each message that a rule sends to an agent becomes a run of its session.
 
+A rule may also cut an agent's sessions wider: one for a whole room, or one for all rooms (`rucher.protocol.rooms`).
 The agent half of the dispatcher's destinations. A run is made here and worked on by whichever worker claims it; runs of one
 session go one after the other, those of many sessions at once. Two things make no run: the reply to what a run asked, which
 goes to that run, and what a session is only to know, which its next run reads.
@@ -9,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from rucher.daemon.emissions import brought_by, room_of
+from rucher.daemon.emissions import brought_by
 from rucher.instance.agents import AgentFile
 from rucher.journal.store import JournalStore
 from rucher.kernel.runs import Kernel
@@ -19,6 +20,7 @@ from rucher.protocol.events import Draft, Event, control_event
 from rucher.protocol.ids import caused, derived
 from rucher.protocol.ports import Clock
 from rucher.protocol.replies import awaited, is_reply
+from rucher.protocol.rooms import crossing
 from rucher.router.dispatch import Hop, ended
 
 ACKNOWLEDGED = "hop.acknowledged"
@@ -60,9 +62,9 @@ class Sessions:
         agent = hop.to.removeprefix("agent:")
         if agent not in self._agents:
             raise Permanent(f"there is no agent {agent!r}; see the folder kernel/agents")
-        thread = str(event.body.get("thread", ""))
-        session = session_id(event.tenant, agent, room_of(event), thread)
-        opened = self._opening(session, event, agent)
+        room, thread = crossing(hop.session, event)
+        session = session_id(event.tenant, agent, room, thread)
+        opened = self._opening(session, event.tenant, {"agent": agent, "group": room, "thread": thread})
         if hop.mode == "context":
             return await self._keep(hop, event, session, opened)
         run_id = run_of_hop(hop.id)
@@ -116,16 +118,13 @@ class Sessions:
             occurred_at=self._clock.now(), body=body,
         )  # fmt: skip
 
-    def _opening(self, session: str, event: Event, agent: str) -> tuple[Draft, ...]:
+    def _opening(self, session: str, tenant: str, where: Mapping[str, str]) -> tuple[Draft, ...]:
         """What says that the session is open, unless that is known."""
         if session in self._opened:
             return ()
-        body = {
-            "session": session, "agent": agent, "group": room_of(event), "thread": str(event.body.get("thread", "")),
-        }  # fmt: skip
         opened = control_event(
-            tenant=event.tenant, part="session", kind="session.opened", key=f"{session}:{session}",
-            trace_id=caused(session, "trace"), occurred_at=self._clock.now(), body=body,
+            tenant=tenant, part="session", kind="session.opened", key=f"{session}:{session}",
+            trace_id=caused(session, "trace"), occurred_at=self._clock.now(), body={"session": session, **where},
         )  # fmt: skip
         return (opened,)
 
@@ -136,5 +135,5 @@ class Sessions:
 
 
 def session_id(tenant: str, agent: str, room: str, thread: str) -> str:
-    """The session that is the crossing of this agent, this room (`surface:group`) and this thread."""
+    """The session that is the crossing of this agent, this room (`surface:group`) and this thread; see `crossing`."""
     return derived("session", tenant, agent, room, thread)

@@ -15,6 +15,7 @@ from rucher.kernel.run import Emitted
 from rucher.kernel.spec import RunSpec
 from rucher.protocol.errors import Denied
 from rucher.protocol.events import Draft, control_event
+from rucher.protocol.ids import derived
 
 PROPOSED = {"rules": "rules.proposed", "schedule": "schedule.proposed"}
 """By what an agent proposes, the event that waits for the owner."""
@@ -89,13 +90,15 @@ def _proposal(speaker: Speaker, step: str, given: Mapping[str, str], now: int, b
     )
     text = f"I propose to change the {what}: {why}\n\n{diff}"
     said = speaker.say("propose", step, f"group:{OWNER_ROOM}", text, now, what=what, why=why)
-    body = {
-        "base": hashlib.sha256(before.encode()).hexdigest(), "text": after, "diff": diff, "why": why, "by": said.principal,
-        "event": said.id, "run": speaker.spec.run_id,
-    }  # fmt: skip
+    body = {"why": why, "by": said.principal, "event": said.id, "run": speaker.spec.run_id}
+    if what == "rules":
+        body |= {"base": hashlib.sha256(before.encode()).hexdigest(), "text": after, "diff": diff}
+    else:
+        body |= {"text": given["text"]}
+    # In the history of what is proposed to change, where the owner's commands look for it.
     waiting = control_event(
-        tenant=said.tenant, part="kernel", kind=PROPOSED[what], key=said.id, trace_id=said.trace_id, parent_id=said.id,
-        occurred_at=now, body=body,
+        tenant=said.tenant, part="kernel", kind=PROPOSED[what], key=f"{said.principal}:{said.id}",
+        trace_id=derived("trace", said.tenant, what), parent_id=said.id, occurred_at=now, body=body,
     )  # fmt: skip
     return Emitted([said, replace(waiting, principal=said.principal)], "It was put to the owner, who decides.")
 

@@ -40,7 +40,7 @@ def is_reply(event: Draft) -> bool:
 
 
 def unsaid(event: Draft) -> str:
-    """Why nobody is told what an agent ended its turn with; empty when somebody is."""
-    if not (emitted(event) and event.body.get("silent")):
+    """Why nobody is told what an agent ended its turn with; empty when somebody is, as is who asked as another agent."""
+    if not (emitted(event) and event.body.get("silent")) or event.body.get("answers"):
         return ""
     return str(event.body.get("why") or f"{event.principal} gives no answer")

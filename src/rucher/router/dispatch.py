@@ -14,6 +14,7 @@ from rucher.protocol.errors import Retryable
 from rucher.protocol.events import CONTROL_PLANE, Draft, Event, control_event
 from rucher.protocol.ports import Clock, Journal
 from rucher.protocol.replies import awaiting
+from rucher.protocol.rooms import crossing
 from rucher.router.reasons import append_surely, reason
 
 BATCH = 500
@@ -64,7 +65,7 @@ class Destination(Protocol):
 
 @dataclass(slots=True)
 class _Lane:
-    """Hops that go one after the other: to one destination, about one group."""
+    """Hops that go one after the other: to one session of an agent, or to one destination about one group."""
 
     waiting: deque[Hop] = field(default_factory=deque)
     last_seq: int = 0
@@ -75,7 +76,7 @@ class _Lane:
 
 
 class Dispatcher:
-    """Works off the open hops, one task a lane: one destination and group, and for an agent the thread too."""
+    """Works off the open hops, one task a lane: one session of an agent, or one group of another destination."""
 
     def __init__(
         self, journal: Journal, clock: Clock, hops: HopStore, destinations: Mapping[str, Destination], cursor: int
@@ -123,9 +124,10 @@ class Dispatcher:
         event = await self._event(hop.event_id)
         if event is None:
             return hop.to
+        if hop.kind == "agent":
+            return " ".join((hop.to, *crossing(hop.session, event)))
         group = event.addressed_to if (event.addressed_to or "").startswith("group:") else event.body.get("group", "")
-        thread = event.body.get("thread", "") if hop.kind == "agent" else ""
-        return f"{hop.to} {group} {thread}"
+        return f"{hop.to} {group}"
 
     async def _work(self, name: str, lane: _Lane) -> None:
         while lane.waiting or lane.behind:

@@ -36,6 +36,7 @@ class JournalHops:
                 event.body["rule"],
                 event.body["to"],
                 ended.get(event.id, "made"),
+                session=event.body["session"],
             )
             for event in made
             if ended.get(event.id, "made") in {"made", "acknowledged"}
@@ -93,10 +94,10 @@ class World:
         kinds: dict[str, Destination] = {"agent": self.agents, "surface": self.surfaces}
         return Dispatcher(self.journal, self.clock, self.hops, kinds, cursor=len(self.journal.events))
 
-    async def send(self, text: str, to: str = "agent:a", **changes: Any) -> str:
+    async def send(self, text: str, to: str = "agent:a", session: str = "per-thread", **changes: Any) -> str:
         """Append a message and its hop; the hop's id."""
         said = draft(text, f"{text}:{to}", **changes)
-        made = hop_made(said, to)
+        made = hop_made(said, to, session)
         await self.journal.append(said, made)
         return made.id
 
@@ -108,8 +109,8 @@ def _asked(world: World, times: int) -> bool:
     return len(world.clock.asked) == times
 
 
-def hop_made(said: Draft, to: str) -> Draft:
-    body = {"event": said.id, "event_seq": 0, "rule": "r", "rules": "v", "to": to}
+def hop_made(said: Draft, to: str, session: str = "per-thread") -> Draft:
+    body = {"event": said.id, "event_seq": 0, "rule": "r", "rules": "v", "to": to, "session": session}
     return control_event(
         tenant="home", part="router", kind="hop.made", key=f"{said.id}:r:{to}", trace_id=said.trace_id, occurred_at=1,
         parent_id=said.id, body=body,
@@ -190,6 +191,58 @@ def test_what_goes_to_one_agent_in_one_thread_stays_in_order_while_the_first_is_
     during(world, story)
     assert world.agents.took == [f"{number}>agent:a" for number in range(5)]
     assert len(world.journal.of_type("hop.retrying")) == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "in_order", "beside"),
+    [
+        ("per-thread", [{"thread": "t"}] * 4, [{}, {"thread": "u"}, {"group": "other"}, {"source": "chat"}]),
+        ("shared", [{"thread": "t"}, {}, {"thread": "u"}, {}], [{"group": "other"}, {"source": "chat"}]),
+        ("per-agent", [{}, {"group": "other"}, {"source": "chat"}, {"thread": "t"}], []),
+    ],
+)
+def test_what_goes_to_one_session_stays_in_order_and_other_sessions_of_the_agent_go_on(
+    mode: str, in_order: list[dict[str, str]], beside: list[dict[str, str]]
+) -> None:
+    world = World()
+
+    async def story() -> None:
+        world.agents.hold("0")
+        for number, place in enumerate(in_order):
+            await world.send(str(number), session=mode, **place)
+        for number, place in enumerate(beside):
+            await world.send(f"beside {number}", session=mode, **place)
+        await until(lambda: len(world.agents.took) == len(beside))
+        await settled()
+        assert len(world.agents.took) == len(beside)
+        world.agents.release()
+        await until(lambda: len(world.agents.took) == len(beside) + 4)
+
+    during(world, story)
+    assert sorted(world.agents.took[: len(beside)]) == [f"beside {number}>agent:a" for number in range(len(beside))]
+    assert world.agents.took[len(beside) :] == [f"{number}>agent:a" for number in range(4)]
+
+
+def test_a_restart_keeps_the_order_of_a_session_that_spans_rooms() -> None:
+    world = World()
+
+    async def first() -> None:
+        world.agents.hold("0")
+        for number in range(4):
+            await world.send(str(number), session="per-agent", group=f"g{number}")
+        await settled()
+
+    async def second() -> None:
+        world.agents.hold("1")
+        await until(lambda: world.agents.took == ["0>agent:a"])
+        await settled()
+        world.agents.release()
+        await until(lambda: len(world.agents.took) == 4)
+
+    during(world, first)
+    world.agents.release()
+    during(world, second)
+    assert world.agents.took == [f"{number}>agent:a" for number in range(4)]
 
 
 def test_retries_double_to_half_a_minute_and_never_end() -> None:
