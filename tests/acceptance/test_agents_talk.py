@@ -74,6 +74,12 @@ call = [{ tool = "ask_agent", arguments = { agent = "{whom}", text = "{rest}" } 
 
 [[rule]]
 on = "user"
+match = "(?s)dawdle to (?P<whom>\\w+), (?P<rest>.*)$"
+delay_ms = 1500
+call = [{ tool = "ask_agent", arguments = { agent = "{whom}", text = "{rest}" } }]
+
+[[rule]]
+on = "user"
 match = "(?s)answer each other (?P<whom>\\w+) (?P<other>\\w+)"
 call = [{ tool = "ask_agent", arguments = { agent = "{whom}", text = "answer each other {other} {whom}" } }]
 
@@ -150,6 +156,20 @@ def test_the_reply_goes_to_the_run_that_asked_also_when_the_daemon_was_killed_in
     assert len(bodies(hive, "ask")) == 1
     assert [row["trace_id"] for row in runs_of(hive, "bea")] == [trace]
     assert len(runs_of(hive, "ada")) == 2  # the message in between, and no run for the reply
+
+
+def test_a_chain_that_is_killed_at_every_link_asks_and_answers_each_once(hive: Hive) -> None:
+    hive.told("send", "dawdle to bea, dawdle to cyd, dawdle to dan, dawdle to eva, the end")
+    for count in range(1, len(NAMES)):
+        until(lambda count=count: len(bodies(hive, "ask")) == count, "the next one was not asked")  # type: ignore[misc]
+        hive.kill()
+        hive.start()
+    until(hive.delivered, "there was no answer")
+    (answer,) = hive.delivered()
+    assert (answer.count("replies"), answer.endswith("the end]]]]")) == (4, True)
+    assert [body["via"][-1] for body in bodies(hive, "ask")] == [f"agent:{name}" for name in NAMES[:-1]]
+    assert sorted(body["via"][-1] for body in bodies(hive, "answer")) == [f"agent:{name}" for name in NAMES]
+    assert len(hive.told("runs")) == len(NAMES)
 
 
 def test_a_chain_of_agents_is_one_trace_and_each_answer_finds_its_way_back(hive: Hive) -> None:
@@ -251,3 +271,33 @@ def test_agents_that_wake_each_other_are_stopped_visibly(hive: Hive, text: str) 
     until(
         lambda: not [row for row in hive.told("runs") if row["state"] in ("running", "waiting", "ready")], "one waits"
     )
+
+
+CONTEXT = """
+[[rule]]
+id = "r-mentioned"
+match = { source = "cli" }
+engage = "mention"
+otherwise = "context"
+to = "agent:ada"
+"""
+
+
+def test_what_is_only_context_is_not_answered_and_read_in_the_next_turn_once(tmp_path: Path) -> None:
+    pytest.importorskip("rucher.router.loops")
+    with resting(tmp_path, SCRIPT) as hive:
+        settle(hive, "ada", "bea", extra=CONTEXT)
+        hive.start()
+        hive.told("send", "@ada answer slowly")
+        until(lambda: runs_of(hive, "ada"), "ada was not woken")
+        hive.told("send", "the roof leaks")  # in mid-turn
+        until(hive.delivered, "there was no answer")
+        until(lambda: bodies(hive, "session.noted"), "it was not kept")
+        hive.kill()
+        hive.start()
+        answer = said(hive, "@ada what now?")["answer"]
+        assert 'owner:owner (owner): "the roof leaks"' in answer
+        assert answer.endswith("@ada what now?")
+        assert said(hive, "@ada and now?")["answer"] == "heard: @ada and now?"
+        assert len(hive.delivered()) == 3
+        assert len(runs_of(hive, "ada")) == 3

@@ -201,7 +201,7 @@ class Work:
         if not rows:
             return ""
         events = [await self._at.store.event(row["event_id"]) for row in reversed(rows[:NOTES])]
-        run.pen.hold(record("session.heard", {"run": run.spec.run_id, "session": session, "up_to": rows[0]["seq"]}))
+        run.pen.hold(record("run.heard", {"run": run.spec.run_id, "session": session, "up_to": rows[0]["seq"]}))
         notes = [
             {"from": event.principal, "trust": event.trust.word, "text": str(event.body.get("text", ""))}
             for event in events

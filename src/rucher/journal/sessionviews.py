@@ -40,6 +40,6 @@ SESSION_FOLDS: Mapping[str, Callable[[Event], Iterator[Change]]] = {
     "session.stopped": _becomes("stopped"),
     "session.restarted": _becomes("open"),
     "session.noted": _noted,
-    "session.heard": _heard,
+    "run.heard": _heard,
 }
 """By the type of a control-plane event."""
