@@ -159,12 +159,15 @@ class Scene:
 
     async def signal(self, topic: str, outcome: Mapping[str, Any]) -> None:
         """Somebody signals this."""
+        await self.record("signal.sent", {"topic": topic, "outcome": dict(outcome)}, topic)
+
+    async def record(self, kind: str, body: Mapping[str, Any], key: str = "") -> None:
+        """The control plane records this."""
         await self.store.append(
             control_event(
-                tenant="local", part="test", kind="signal.sent", key=topic, trace_id=TRACE, occurred_at=NOW,
-                body={"topic": topic, "outcome": dict(outcome)},
+                tenant="local", part="test", kind=kind, key=key or str(body), trace_id=TRACE, occurred_at=NOW, body=body
             )
-        )  # fmt: skip
+        )
 
 
 Story = Callable[[Scene], Awaitable[None]]

@@ -17,6 +17,7 @@ from rucher.surfaces.ingress import MOST_TEXT_BYTES
 EXIT = {
     "answered": 0,
     "accepted": 0,
+    "silent": 0,
     "failed": 1,
     "waiting": 1,
     "undelivered": 1,
@@ -90,6 +91,8 @@ def _tell(result: Mapping[str, Any]) -> None:
             click.echo(f"accepted as {result['event_id']}; follow it with: rucher trace {trace_id}")
         case "answered":
             plain(str(result["answer"]))
+        case "silent":
+            click.echo(f"no answer: {why}; see: rucher trace {trace_id}", err=True)
         case "pending":
             click.echo(f"no answer yet; it goes on, look with: rucher trace {trace_id}", err=True)
         case "failed" | "waiting" as status:

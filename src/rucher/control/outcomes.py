@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rucher.protocol.events import Event
+from rucher.protocol.replies import AGENT, unsaid
 
 ENDINGS = {"answer": "answered", "failure": "failed", "question": "waiting"}
 """What an agent may emit at the end of its turn, and the status it gives the message."""
@@ -14,7 +15,9 @@ HOP_ENDINGS = {"hop.failed": "failed", "session.stopped": "stopped"}
 
 @dataclass(frozen=True, slots=True)
 class MessageOutcome:
-    """The answer to one message; `status` is answered, failed, waiting (on the owner), dropped, undelivered, stopped."""
+    """The answer to one message; `status` is answered, silent (its agent gives no answer), failed, waiting (on the
+    owner), dropped, undelivered, stopped.
+    """
 
     event_id: str
     trace_id: str
@@ -27,10 +30,11 @@ def outcome(trace: Sequence[Event], event_id: str) -> MessageOutcome | None:
     message = next((event for event in trace if event.id == event_id), None)
     if message is None:
         return None
-    replies = [event for event in trace if event.source == "agent" and event.body.get("in_reply_to") == event_id]
+    replies = [event for event in trace if _ends(event, event_id)]
     if replies:
         status = _delivered_as(trace, replies[-1])
-        return MessageOutcome(event_id, message.trace_id, status, replies[-1].body["text"]) if status else None
+        said = str(replies[-1].body["text"] or replies[-1].body.get("why", ""))
+        return MessageOutcome(event_id, message.trace_id, status, said) if status else None
     hops = {event.id for event in trace if event.type == "hop.made" and event.body["event"] == event_id}
     for event in trace:
         if event.type == "route.dropped" and event.body["event"] == event_id:
@@ -38,6 +42,11 @@ def outcome(trace: Sequence[Event], event_id: str) -> MessageOutcome | None:
         if event.type in HOP_ENDINGS and event.parent_id in hops:
             return MessageOutcome(event_id, message.trace_id, HOP_ENDINGS[event.type], event.body["reason"])
     return None
+
+
+def _ends(event: Event, event_id: str) -> bool:
+    """Whether the event is how a turn about that message ended, or what its agent asks the owner in between."""
+    return event.source == AGENT and event.type in ENDINGS and event.body.get("in_reply_to") == event_id
 
 
 def sessions_of(trace: Sequence[Event], message: Event) -> list[str]:
@@ -49,7 +58,9 @@ def sessions_of(trace: Sequence[Event], message: Event) -> list[str]:
 
 def _delivered_as(trace: Sequence[Event], reply: Event) -> str | None:
     """The message's status by its reply, or None while the reply is on its way."""
-    status = ENDINGS.get(reply.type, "answered")
+    if unsaid(reply):
+        return "silent"
+    status = ENDINGS[reply.type]
     hops = {event.id for event in trace if event.type == "hop.made" and event.body["event"] == reply.id}
     dropped = any(event.type == "route.dropped" and event.body["event"] == reply.id for event in trace)
     ends = {event.type for event in trace if event.body.get("hop") in hops and _is_an_end(event)}

@@ -10,6 +10,7 @@ from typing import Any
 from rucher.journal.runviews import child_topic
 from rucher.kernel.orders import command_for
 from rucher.kernel.spec import TERMINAL
+from rucher.protocol.replies import reply_topic
 
 SHOWN = ("queued", "ready", "running", "waiting", "pausing", "paused", "cancelling", *sorted(TERMINAL))
 """Every word that `shown` may give."""
@@ -72,7 +73,8 @@ def _what(row: Mapping[str, Any]) -> str:
         case "child":
             return f"the end of run {_child(row)}"
         case _:
-            return f"the event {row['topic']}"
+            topic = str(row["topic"])
+            return "the reply of another agent" if topic.startswith(reply_topic("")) else f"the event {topic}"
 
 
 def _command(row: Mapping[str, Any]) -> str:

@@ -58,7 +58,10 @@ def _hop(events: Sequence[Event]) -> Words:
     version = str(body.get("rules", ""))[:_SHORT_VERSION]
     taken = _first(events, "hop.acknowledged")
     session = taken.body.get("session") if taken else None
-    came = ("acknowledged", *((f"session {session}",) if session else ())) if taken else ()
+    detail = str(taken.body.get("detail", "")) if taken else ""
+    came = (
+        ("acknowledged", *((f"session {session}",) if session else ()), *((detail,) if detail else ())) if taken else ()
+    )
     return (f"rule {body['rule']}", f"rules {version}", f"to {body['to']}", *came), "", None
 
 

@@ -148,7 +148,7 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     bells = Bells(store, clock)
     known = StoredRegistry(store, settings.instance.unknown_senders)
     door = _door(Ingress(store, clock, entropy, tenant, at.agents.keys, known), owner)
-    sessions = Sessions(bench.kernel, clock, at.agents, bench.model.name, versions_of, settings.budget.ceilings)
+    sessions = Sessions(bench.kernel, store, clock, at.agents, bench.model.name, versions_of, settings.budget.ceilings)
     destinations: dict[str, Destination] = {
         "agent": sessions, "surface": Delivery(store, clock, {"cli": CliChannel(instance.surfaces / "cli")}),
     }  # fmt: skip

@@ -9,27 +9,29 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import structlog
 
-from rucher.daemon.emissions import Message, ending, questions
+from rucher.daemon.emissions import Message, ending, message_of, questions, settled
 from rucher.daemon.history import exchange
 from rucher.daemon.offers import offered
-from rucher.engine.context import EXCHANGES, assemble, recent
+from rucher.daemon.speaking import Speaker, speak
+from rucher.engine.context import EXCHANGES, NOTES, assemble, noted, recent
 from rucher.engine.loop import Agent, Outcome, converse
 from rucher.instance.agents import AgentFile
 from rucher.journal.store import JournalStore
+from rucher.kernel.records import record
 from rucher.kernel.run import Run
 from rucher.kernel.spec import RunSpec, Versions
 from rucher.kernel.steps import RunSteps, step_key
 from rucher.mailbox.rows import Kind
 from rucher.protocol.conversation import Effect
-from rucher.protocol.errors import BadInput, Corrupt, Diverged, Fenced, Retryable, RucherError, Suspended
+from rucher.protocol.errors import BadInput, Corrupt, Denied, Diverged, Fenced, Retryable, RucherError, Suspended
 from rucher.protocol.events import Draft, control_event
 from rucher.protocol.ids import derived
 from rucher.protocol.ports import Clock, Model, StepKind, Tools
-from rucher.protocol.rooms import room_of
 from rucher.router.reasons import reason as told
 from rucher.sandbox.mailboxes import Mailboxes
 
@@ -46,6 +48,8 @@ class Workplace:
     model: Model
     tools: Callable[[str], Tools]
     agents: Mapping[str, AgentFile]
+    files: Mapping[str, Path]
+    """The owner's files that agents may propose changes of, by what they hold (see `speaking.PROPOSED`)."""
 
 
 class Work:
@@ -61,9 +65,12 @@ class Work:
         return versions_of(agent) if agent else None
 
     async def prepare(self, run: Run) -> None:
-        """Let the run ask its owner in the room that its message came from."""
-        message = await self._message(run.spec)
-        run.asks = lambda wait: questions(run.spec, message, wait, self._at.clock.now())
+        """Let the run ask its owner in the room that its message came from, and say what its agent says with its tools."""
+        at, message = self._at, await self._message(run.spec)
+        run.asks = lambda wait: questions(run.spec, message, wait, at.clock.now())
+        run.emits = lambda step, request: speak(
+            Speaker(run.spec, message, at.agents), step, request, at.clock.now(), lambda what: _text_of(at.files, what)
+        )
 
     async def work(self, run: Run) -> None:
         """Bring the run to its end; see the Body of the worker."""
@@ -135,14 +142,11 @@ class Work:
             raise Corrupt(
                 f"the message of run {spec.run_id} is not in the journal; put a backup of the journal in its place"
             )
-        return Message(
-            event=event.id, trace=event.trace_id, principal=event.principal, trust=event.trust.word,
-            text=str(event.body.get("text", "")), room=room_of(event), thread=str(event.body.get("thread", "")),
-        )  # fmt: skip
+        return message_of(event)
 
     async def _turn(self, run: Run, message: Message) -> None:
         try:
-            outcome = await self._engage(run, message)
+            outcome = settled(message, await self._engage(run, message))
         except Diverged as error:
             outcome = Outcome("failed", f"I could not go on after an interruption: {error}", f"diverged: {error}")
         except (Corrupt, Retryable, Fenced, Suspended):
@@ -171,10 +175,13 @@ class Work:
         steps = RunSteps(run)
 
         async def read_context(_key: str) -> Mapping[str, Any]:
-            return {"persona": definition.persona, "earlier": recent(await self._exchanges(run.spec))}
+            earlier = recent(await self._exchanges(run.spec))
+            return {"persona": definition.persona, "earlier": earlier, "unasked": await self._unasked(run)}
 
         context = await steps.perform(StepKind.CHECKPOINT, Effect.READ, {"read": "context"}, read_context)
-        conversation = assemble(context["persona"], context["earlier"], message.text)
+        conversation = assemble(
+            context["persona"], context["earlier"], message.request, str(context.get("unasked", ""))
+        )
         agent = Agent(at.model, at.tools(run.spec.session), offered(definition), steps, at.clock)
         return await converse(agent, conversation)
 
@@ -184,11 +191,37 @@ class Work:
         rows = await self._at.store.rows("session.exchanges", spec.session, before, EXCHANGES)
         return [exchange(row["request"], row["answer"], await self._at.store.run_log(row["run_id"])) for row in rows]
 
+    async def _unasked(self, run: Run) -> str:
+        """What was said in the session without waking it, which no later run is told again.
+
+        That it was heard is committed with the step that reads it.
+        """
+        session = run.spec.session
+        rows = await self._at.store.rows("session.notes", session, NOTES + 1)
+        if not rows:
+            return ""
+        events = [await self._at.store.event(row["event_id"]) for row in reversed(rows[:NOTES])]
+        run.pen.hold(record("run.heard", {"run": run.spec.run_id, "session": session, "up_to": rows[0]["seq"]}))
+        notes = [
+            {"from": event.principal, "trust": event.trust.word, "text": str(event.body.get("text", ""))}
+            for event in events
+            if event is not None
+        ]
+        return noted(notes, more=len(rows) > NOTES)
+
     def _note(self, spec: RunSpec, kind: str, key: str, body: Mapping[str, Any]) -> Draft:
         return control_event(
             tenant=spec.tenant, part="session", kind=kind, key=f"{spec.session}:{key}", trace_id=spec.trace_id,
             parent_id=spec.hop or None, occurred_at=self._at.clock.now(), body=body,
         )  # fmt: skip
+
+
+def _text_of(paths: Mapping[str, Path], what: str) -> str:
+    """What an owner's file says now; empty when there is none. Raises Denied when it cannot be read."""
+    try:
+        return paths[what].read_text("utf-8") if paths[what].exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise Denied(f"The {what} cannot be read just now ({type(error).__name__}); tell the owner.") from error
 
 
 @cache

@@ -4,6 +4,7 @@ import socket
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -35,6 +36,10 @@ class Bench:
     model: OpenModel
     pool: HandsPool
     worker: Worker
+
+
+def _files(instance: Instance) -> Mapping[str, Path]:
+    return {"rules": instance.rules, "schedule": instance.root / "schedules.toml"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,7 @@ async def open_bench(stack: AsyncExitStack, at: Place, store: JournalStore, role
         is_dead,
         notice=lambda what, facts: log.warning(what, **facts),
     )
-    body = Work(Workplace(store, clock, hands.mailboxes, model, hands.pool.session, at.agents))
+    body = Work(Workplace(store, clock, hands.mailboxes, model, hands.pool.session, at.agents, _files(instance)))
     given = settings.daemon
     limits = Limits(given.concurrent_runs, given.concurrent_runs_per_agent, given.concurrent_runs_per_mission)
     worker = Worker(store, kernel, clock, body, leases, limits)

@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from rucher.engine.arguments import fault
+from rucher.engine.tools.talking import TALKING_TOOLS, no_answer, talk
 from rucher.engine.tools.waiting import WAITING_TOOLS, wait_for
 from rucher.protocol.backoff import waits
 from rucher.protocol.conversation import (
@@ -34,6 +35,8 @@ from rucher.protocol.conversation import (
 from rucher.protocol.errors import Denied, Exhausted, Permanent, Retryable
 from rucher.protocol.ports import Clock, Model, StepKind, Steps, Tools
 
+EMPTY = "empty answer"
+"""The reason of an outcome where the model said nothing at all."""
 _CHARACTERS_A_TOKEN = 3
 """Fewer than any tokenizer needs on average for text or code: what is reserved for a prompt is rather too much."""
 
@@ -54,11 +57,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended: a terminal state, the text for whoever asked, and the reason when it is not `done`."""
+    """How a run ended: a terminal state, the text for whoever asked, and the reason when it is not `done`.
+
+    A `silent` one gives no answer; its text says why.
+    """
 
     state: str
     text: str
     reason: str = ""
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,8 @@ async def _take_turns(agent: Agent, conversation: Conversation) -> Outcome:
         for reads, calls in groupby(answer.calls, key=lambda call: _effect(agent, call) is Effect.READ):
             act = _together if reads else _in_order
             results += await act(agent, tuple(calls), last_call)
+        if why := no_answer(answer.calls, results):
+            return Outcome("done", why, silent=True)
         repeats = repeats + 1 if _fingerprint(answer.calls[-1]) == last_call else 0
         last_call = _fingerprint(answer.calls[-1])
         conversation = conversation.plus(answer, *results)
@@ -174,6 +183,8 @@ async def _call(agent: Agent, call: ToolCall, last_call: str) -> ToolResult:
 
     if call.name in WAITING_TOOLS:
         return await wait_for(agent.steps, call)
+    if call.name in TALKING_TOOLS:
+        return await talk(agent.steps, call)
 
     async def act(key: str) -> Mapping[str, Any]:
         try:
@@ -205,7 +216,7 @@ def _ended(text: str, stop: Stop) -> Outcome:
         case Stop.MAX_TOKENS:
             return Outcome("partial", text or "My answer did not fit.", "the answer was cut at the token limit")
         case Stop.END | Stop.TOOL_CALLS:
-            return Outcome("done", text) if text else Outcome("failed", "The model gave no answer.", "empty answer")
+            return Outcome("done", text) if text else Outcome("failed", "The model gave no answer.", EMPTY)
 
 
 def _fingerprint(call: ToolCall) -> str:

@@ -10,6 +10,11 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from rucher.instance.text import text_of
 from rucher.protocol.errors import BadInput
 
+Tool = Literal[
+    "list_dir", "read_file", "search", "write_file", "shell", "ask_owner", "wait", "ask_agent", "notify", "propose",
+    "no_answer",
+]  # fmt: skip
+
 
 class AgentFile(BaseModel):
     """The front matter of an agent's file, and its body as `persona`."""
@@ -19,7 +24,7 @@ class AgentFile(BaseModel):
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,40}$")]
     description: Annotated[str, Field(min_length=1)]
     model: Literal["default"] = "default"
-    tools: tuple[Literal["list_dir", "read_file", "search", "write_file", "shell", "ask_owner", "wait"], ...] = ()
+    tools: tuple[Tool, ...] = ()
     sandbox: Literal[0, 1] = 1
     runner: Literal["hands"] = "hands"
     priority: Annotated[int, Field(ge=-100, le=100)] = 0

@@ -75,17 +75,24 @@ def _finished(event: Event) -> Iterator[Change]:
         yield "hop.state", {"hop_id": body["hop"], "state": "done", "detail": "", "at": at}
     if body.get("parent"):
         outcome = {"state": body["state"], "reason": body.get("reason", ""), "result": body.get("result")}
-        yield from _signal(child_topic(run), outcome, event)
+        yield from signal(child_topic(run), outcome, event)
     if body.get("spawned"):
         yield "run.cancelling", {"run_id": run, "at": at}
     yield "run.promote_of", {"run_id": run}
 
 
 def _signalled(event: Event) -> Iterator[Change]:
-    yield from _signal(event.body["topic"], event.body["outcome"], event)
+    body = event.body
+    if "unheard" in body:
+        yield "note.unless_awaited", {
+            "session_id": body["unheard"]["session"], "event_id": body["unheard"]["event"], "seq": event.seq,
+            "topic": body["topic"],
+        }  # fmt: skip
+    yield from signal(body["topic"], body["outcome"], event)
 
 
-def _signal(topic: str, outcome: Mapping[str, Any], event: Event) -> Iterator[Change]:
+def signal(topic: str, outcome: Mapping[str, Any], event: Event) -> Iterator[Change]:
+    """Whoever waits under this topic, now or later, has this outcome, if it is the first."""
     told = json.dumps(outcome, ensure_ascii=False)
     yield "signal.sent", {"topic": topic, "seq": event.seq, "outcome": told}
     yield "wait.signalled", {"topic": topic, "outcome": told}

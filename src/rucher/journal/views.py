@@ -1,8 +1,7 @@
 """What each event changes in the views: a pure function from event to statements, applied in the event's own transaction.
 
 The store calls `changes` for every event it takes, and `rebuild` calls it again for all of them: the same events always
-give the same views. Runs' views are in `runviews.py`, those of users, rooms and roles in `entityviews.py`, those of deliveries
-in `deliveryviews.py`.
+give the same views. Each part's are in a module of its own beside this one.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from rucher.journal.deliveryviews import DELIVERY_FOLDS
 from rucher.journal.entityviews import ENTITY_FOLDS, routed
 from rucher.journal.rows import SOURCE, TYPE, Row, event_of
-from rucher.journal.runviews import RUN_FOLDS, Change
+from rucher.journal.runviews import RUN_FOLDS, Change, signal
+from rucher.journal.sessionviews import SESSION_FOLDS
 from rucher.protocol.events import CONTROL_PLANE, Event
 
 MUST_CHANGE = frozenset({"budget.reserve"})
@@ -42,11 +42,26 @@ def _hop_made(event: Event) -> Iterator[Change]:
 def _route_dropped(event: Event) -> Iterator[Change]:
     yield "cursor.advance", {"name": "router", "seq": event.body["event_seq"]}
     yield from routed(event)
+    yield from _given_up(event)
+
+
+def _given_up(event: Event) -> Iterator[Change]:
+    """A run that waits for what comes of the event learns that nothing will, and why."""
+    body = event.body
+    if "reply_topic" in body:
+        yield from signal(body["reply_topic"], {"ok": False, "text": body["reason"]}, event)
 
 
 def _hop_acknowledged(event: Event) -> Iterator[Change]:
-    body = event.body
-    yield "hop.acknowledged", {"hop_id": body["hop"], "session_id": body.get("session"), "at": event.recorded_at}
+    body, at = event.body, event.recorded_at
+    yield "hop.acknowledged", {"hop_id": body["hop"], "session_id": body.get("session"), "at": at}
+    if body.get("done"):
+        yield "hop.state", {"hop_id": body["hop"], "state": "done", "detail": body.get("detail", ""), "at": at}
+
+
+def _hop_failed(event: Event) -> Iterator[Change]:
+    yield from _hop_becomes("failed")(event)
+    yield from _given_up(event)
 
 
 def _hop_detail(event: Event) -> Iterator[Change]:
@@ -61,40 +76,20 @@ def _hop_becomes(state: str) -> Callable[[Event], Iterator[Change]]:
     return fold
 
 
-def _session_opened(event: Event) -> Iterator[Change]:
-    body = event.body
-    yield "session.opened", {
-        "session_id": body["session"], "tenant": event.tenant, "agent": body["agent"], "room": body["group"],
-        "thread": body["thread"], "at": event.recorded_at,
-    }  # fmt: skip
-
-
-def _session_becomes(state: str) -> Callable[[Event], Iterator[Change]]:
-    def fold(event: Event) -> Iterator[Change]:
-        body = event.body
-        yield "session.state", {
-            "session_id": body["session"], "state": state, "reason": body.get("reason", ""), "at": event.recorded_at,
-        }  # fmt: skip
-
-    return fold
-
-
 FOLDS: Mapping[str, Callable[[Event], Iterator[Change]]] = {
     "hop.made": _hop_made,
     "route.dropped": _route_dropped,
     "hop.acknowledged": _hop_acknowledged,
     "hop.retrying": _hop_detail,
-    "hop.failed": _hop_becomes("failed"),
-    "session.opened": _session_opened,
-    "session.stopped": _session_becomes("stopped"),
-    "session.restarted": _session_becomes("open"),
+    "hop.failed": _hop_failed,
     **DELIVERY_FOLDS,
     **ENTITY_FOLDS,
+    **SESSION_FOLDS,
     **RUN_FOLDS,
 }
 """By the type of a control-plane event."""
 VIEWS = (
-    "cursors", "hops", "deliveries", "sessions", "users", "rooms", "roles", "held", "engaged", "runs", "waits", "signals",
-    "budgets", "steers", "artifacts",
+    "cursors", "hops", "deliveries", "sessions", "notes", "users", "rooms", "roles", "held", "engaged", "runs", "waits",
+    "signals", "budgets", "steers", "artifacts",
 )  # fmt: skip
 """The tables that `changes` fills, and that a rebuild empties first."""

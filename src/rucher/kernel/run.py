@@ -14,7 +14,7 @@ from rucher.kernel.recall import Recalled, RunLog
 from rucher.kernel.records import Record, record, spent
 from rucher.kernel.spec import RunSpec
 from rucher.kernel.waits import Item, Mode, Outcome
-from rucher.protocol.errors import Suspended
+from rucher.protocol.errors import Denied, Suspended
 from rucher.protocol.events import Draft
 from rucher.protocol.ports import Clock, StepKind
 
@@ -42,15 +42,32 @@ Asks = Callable[[Parking], Sequence[Draft]]
 """What is said when a run waits, in the same commit."""
 
 
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """What a step emits, the event that it is about first, and what the run is told of it."""
+
+    drafts: Sequence[Draft]
+    told: str
+
+
+Emits = Callable[[str, Mapping[str, Any]], Emitted]
+"""What a step of this number emits for this request, with ids that derive from run and step. Raises Denied."""
+
+
 def _ask_nobody(_parking: Parking) -> Sequence[Draft]:
     return ()
+
+
+def _emit_nothing(_step: str, _request: Mapping[str, Any]) -> Emitted:
+    raise Denied("nothing can be said from here")
 
 
 class Run:
     """One run, opened by the kernel; `wish` is what its owner wants of it (`pause` or `cancel`), obeyed before the next step.
 
     `met` are the outcomes of the wait that it was parked in, if it was; None while it must wait on. `asks` makes what is said
-    in the same commit as a wait. `unfit` says why this version of Rucher must not go on with it.
+    in the same commit as a wait, and `emits` what is said in the same commit as a step that says something. `unfit` says why
+    this version of Rucher must not go on with it.
     """
 
     def __init__(self, shared: Shared, spec: RunSpec, log: RunLog, met: Sequence[Outcome | None] | None = None) -> None:
@@ -61,6 +78,7 @@ class Run:
         self.wish = ""
         self.unfit = ""
         self.asks: Asks = _ask_nobody
+        self.emits: Emits = _emit_nothing
         self.pen = Pen(shared.store, shared.clock, spec.head, log.next_seq, log.fence)
 
     @property
@@ -91,10 +109,12 @@ class Run:
             await self.pen.write(record("run.parked", {"run": self.spec.run_id, "step": step, "reason": reason}))
             raise Suspended(self.spec.run_id, step, reason)
 
-    async def suspend(self, step: str, reason: str, kind: str, items: Sequence[Item], mode: Mode = "any") -> None:
+    async def suspend(
+        self, step: str, reason: str, kind: str, items: Sequence[Item], mode: Mode = "any", said: Sequence[Draft] = ()
+    ) -> None:
         """Park the run until what it waits for is there; no task and no memory is held for it meanwhile. Raises Suspended.
 
-        `kind` is what the wait is: a step's kind, `uncertain` or `migration`.
+        `kind` is what the wait is: a step's kind, `uncertain` or `migration`. What is `said` is committed with it.
         """
         before, stored = await self._not_taken_in()
         body = {
@@ -102,7 +122,8 @@ class Run:
             "items": [item.told() for item in items],
         }  # fmt: skip
         waiting = record("run.waiting", body | ({"before": before} if before else {}))
-        await self.pen.write(*stored, waiting, beside=self.asks(Parking(kind, step, reason, self.pen.position)))
+        asked = self.asks(Parking(kind, step, reason, self.pen.position))
+        await self.pen.write(*stored, waiting, beside=[*said, *asked])
         self.log.waiting_for, self.log.waiting_reason, self.log.waiting_as, self.met = step, reason, kind, None
         self.log.met, self.log.before = None, before
         raise Suspended(self.spec.run_id, step, reason)

@@ -16,11 +16,13 @@ from rucher.kernel.recall import Recalled
 from rucher.kernel.records import Record, asked, intended, record, recorded, spent, unintended
 from rucher.kernel.run import Run
 from rucher.kernel.spec import RunSpec
-from rucher.kernel.waits import UNCERTAIN, Item, Mode, Outcome, child, question, timer
+from rucher.kernel.waits import UNCERTAIN, Item, Mode, Outcome, child, event, question, timer
 from rucher.protocol.conversation import Effect
-from rucher.protocol.errors import Diverged, Uncertain
+from rucher.protocol.errors import Denied, Diverged, Uncertain
+from rucher.protocol.events import Draft
 from rucher.protocol.ids import caused
 from rucher.protocol.ports import Proof, StepKind
+from rucher.protocol.replies import reply_topic
 
 Act = Callable[[str], Awaitable[Mapping[str, Any]]]
 Probe = Callable[[str], Awaitable[Proof]]
@@ -155,20 +157,64 @@ class RunSteps:
         Until they are there the run is parked: raises Suspended, and whoever resumes it comes back here.
         """
         step, (text, hashed) = self._next(), asked(kind, request)
-        past = self._recalled(step, kind, hashed)
-        if past is not None and past.result is not None:
-            return list((await whole(self._run.shared.artifacts, past.result))["outcomes"])
+        brought = await self._brought(step, kind, hashed, text)
+        if brought is not None:
+            return brought
         if not items:
             await self._note(step, kind, hashed, text, {"outcomes": []})
             return []
-        if self._run.log.waiting_for == step and self._run.met is not None:
-            outcomes = list(self._run.met)
-            over = record("wait.over", {"run": self._run.spec.run_id, "step": step})
-            await self._note(step, kind, hashed, text, {"outcomes": outcomes}, over)
-            await self._run.wait_over()
-            return outcomes
         await self._run.obey(step)
         await self._run.suspend(step, reason, kind.value, items, mode)
+        raise AssertionError("suspend always raises")
+
+    async def _brought(self, step: str, kind: StepKind, hashed: str, text: str) -> Sequence[Outcome | None] | None:
+        """What the wait at this step has brought; None while that is not known, or before it began."""
+        run = self._run
+        past = self._recalled(step, kind, hashed)
+        if past is not None and past.result is not None:
+            return list((await whole(run.shared.artifacts, past.result))["outcomes"])
+        if run.log.waiting_for != step or run.met is None:
+            return None
+        outcomes = list(run.met)
+        over = record("wait.over", {"run": run.spec.run_id, "step": step})
+        await self._note(step, kind, hashed, text, {"outcomes": outcomes}, over)
+        await run.wait_over()
+        return outcomes
+
+    async def emit(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Say something, in the same commit as this step; see the Steps port."""
+        kind, run = StepKind.TOOL_CALL, self._run
+        step, (text, hashed) = self._next(), asked(kind, request)
+        past = self._recalled(step, kind, hashed)
+        if past is not None and past.result is not None:
+            return await whole(run.shared.artifacts, past.result)
+        await run.obey(step)
+        drafts: Sequence[Draft] = ()
+        try:
+            emitted = run.emits(step, request)
+        except Denied as error:
+            result = {"ok": False, "text": str(error)}
+        else:
+            drafts, result = emitted.drafts, {"ok": True, "text": emitted.told, "event": emitted.drafts[0].id}
+        await self._note(step, kind, hashed, text, result, beside=drafts)
+        return result
+
+    async def consult(self, request: Mapping[str, Any], expires_in_s: float) -> Outcome:
+        """Ask another agent, in the same commit as the wait for its reply; see the Steps port."""
+        kind, run = StepKind.TOOL_CALL, self._run
+        step, (text, hashed) = self._next(), asked(kind, request)
+        brought = await self._brought(step, kind, hashed, text)
+        if brought is not None:
+            return brought[0] or {}
+        await run.obey(step)
+        try:
+            emitted = run.emits(step, request)
+        except Denied as error:
+            refused = {"ok": False, "text": str(error)}
+            await self._note(step, kind, hashed, text, {"outcomes": [refused]})
+            return refused
+        item = event(reply_topic(emitted.drafts[0].id), run.shared.clock.now() + round(expires_in_s * 1e6))
+        await run.suspend(step, emitted.told, kind.value, [item], said=emitted.drafts)
         raise AssertionError("suspend always raises")
 
     async def ask(self, question_text: str, expires_in_s: float | None) -> Outcome:
@@ -206,7 +252,7 @@ class RunSteps:
 
     async def _note(  # noqa: PLR0913 - what a step consists of
         self, step: str, kind: StepKind, hashed: str, text: str, result: Mapping[str, Any], *more_records: Record,
-        beside: Sequence[RunWrite] = (), more: str = "",
+        beside: Sequence[Draft | RunWrite] = (), more: str = "",
     ) -> None:  # fmt: skip
         run, spec = self._run, self._run.spec
         text, stored = await kept(run.shared.artifacts, spec.run_id, text, {})

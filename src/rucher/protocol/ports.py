@@ -179,6 +179,20 @@ class Steps(Protocol):
         """Go on after so many seconds; parked until then."""
         ...
 
+    async def emit(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Say what `request` (a `tool` and its `arguments`) asks for, as an event that is committed with this step.
+
+        `ok` and `text` tell what came of it; when `ok` is False it was refused, and nothing was said.
+        """
+        ...
+
+    async def consult(self, request: Mapping[str, Any], expires_in_s: float) -> Mapping[str, Any]:
+        """Ask another agent as `request` says, and the reply (`ok`, `text`, `from`), parked until then.
+
+        `expired` once that many seconds went by; `ok` is False when it was refused, failed, or reached nobody.
+        """
+        ...
+
     def branches(self, count: int) -> "Sequence[Steps]":
         """So many branches that may go on at the same time, each with steps of its own, numbered beneath the next step."""
         ...

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 from rucher.protocol.backoff import surely, waits
 from rucher.protocol.errors import Retryable
-from rucher.protocol.events import CONTROL_PLANE, Event, control_event
+from rucher.protocol.events import CONTROL_PLANE, Draft, Event, control_event
 from rucher.protocol.ports import Clock, Journal
+from rucher.protocol.replies import awaiting
 from rucher.protocol.rooms import crossing
 from rucher.router.reasons import append_surely, reason
 
@@ -191,17 +192,23 @@ class Dispatcher:
         made = event or await self._event(hop.id)
         if made is None:
             return
-        draft = control_event(
-            tenant=made.tenant,
-            part="router",
-            kind=kind,
-            key=f"{hop.id}:{hop.retries}" if hop.retries else hop.id,
-            trace_id=made.trace_id,
-            parent_id=hop.id,
-            occurred_at=self._clock.now(),
-            body={"hop": hop.id, **body},
-        )
-        await append_surely(self._journal, self._clock, draft)
+        if kind == "hop.failed" and event is not None:
+            body = {**body, **awaiting(event)}
+        await append_surely(self._journal, self._clock, ended(kind, hop, made, self._clock.now(), body))
+
+
+def ended(kind: str, hop: Hop, event: Event, now: int, body: Mapping[str, Any]) -> Draft:
+    """The record of how a hop of this event goes on. A destination may commit it with its own work: said twice, it is one."""
+    return control_event(
+        tenant=event.tenant,
+        part="router",
+        kind=kind,
+        key=f"{hop.id}:{hop.retries}" if hop.retries else hop.id,
+        trace_id=event.trace_id,
+        parent_id=hop.id,
+        occurred_at=now,
+        body={"hop": hop.id, **body},
+    )
 
 
 def _hop_of(made: Event) -> Hop:

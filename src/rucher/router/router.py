@@ -11,6 +11,7 @@ from rucher.protocol.events import CONTROL_PLANE, Draft, Event, control_event
 from rucher.protocol.ids import derived
 from rucher.protocol.livefile import Refused, Reloaded
 from rucher.protocol.ports import Clock, Journal
+from rucher.protocol.replies import awaiting
 from rucher.router.reasons import append_surely, reason
 from rucher.router.reload import RulesFile
 from rucher.router.rules import Decision, Dropped, Rules, decide
@@ -63,7 +64,9 @@ class Router:
         decision = _decided(event, rules)
         about = {"event": event.id, "event_seq": event.seq}
         if isinstance(decision, Dropped):
-            return [self._draft(event, "route.dropped", event.id, {**about, "reason": decision.reason})]
+            return [
+                self._draft(event, "route.dropped", event.id, {**about, "reason": decision.reason, **awaiting(event)})
+            ]
         return [
             self._draft(
                 event,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rucher.protocol.events import Event, Trust
+from rucher.protocol.replies import unsaid
 from rucher.router.conditions import Condition
 from rucher.router.index import Index
 from rucher.router.positions import KeyPath
@@ -96,6 +97,8 @@ def decide(event: Event, rules: Rules) -> Decision:
 
     Nothing is sent back to its own sender: a rule whose only destination is the event's principal does not fire for it.
     """
+    if why := unsaid(event):
+        return Dropped(why)
     if event.addressed_to is not None and event.addressed_to == event.principal:
         return Dropped(f"{event.principal} addressed this to itself")
     routes: dict[str, Route] = {}

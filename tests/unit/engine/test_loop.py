@@ -138,6 +138,16 @@ class Notebook:
         self.waited.append(("sleep", seconds))
         self._next()
 
+    async def emit(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        return await self.consult(request, 0.0)
+
+    async def consult(self, request: Mapping[str, Any], expires_in_s: float) -> Mapping[str, Any]:
+        self.waited.append((json.dumps(request["arguments"]), expires_in_s))
+        step = self._next()
+        if step not in self.results:
+            self.results[step] = self._answers.pop(0)
+        return self.results[step]
+
     def branches(self, count: int) -> "Sequence[Notebook]":
         step = self._next()
         branches = [copy(self) for _ in range(count)]

@@ -37,6 +37,7 @@ TALE: Sequence[tuple[str, Mapping[str, object]]] = (
     ("wait.signalled", {"topic": "t"}), ("run.wake_all", {"topic": "t"}), ("run.ended", {"state": "done"} | OTHER),
     ("run.promote_woken", {"topic": "t"}), ("run.paused", {}), ("run.resumed", {}), ("run.cancelling", {}),
     ("wait.over", {}), ("wait.opened", {}), ("wait.fired", {}), ("steer.told", {}), ("artifact.stored", {}),
+    ("note.taken", {}), ("note.heard", {}), ("note.unless_awaited", {"topic": "nobody waits for it"}),
 )  # fmt: skip
 """Statements and what they are told; in this order each changes something."""
 _USUAL = {"state": "waiting", "mode": "any", "kind": "timer", "due_at": None, "ceiling": None}

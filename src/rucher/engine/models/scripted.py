@@ -117,6 +117,8 @@ class Rule(_Record):
 
     on: Literal["user", "result"] = "user"
     """Whether it is the user who spoke last, or a tool that returned."""
+    persona: str = ""
+    """Regular expression looked for in who the agent is: one script can speak for several."""
     match: str = ""
     """Regular expression looked for in what the user said last."""
     result: str = ""
@@ -138,7 +140,7 @@ class Rule(_Record):
     def _usable(self) -> "Rule":
         if not (self.answer or self.call or self.fail):
             raise ValueError("a rule needs an answer, a call or a fail")
-        for pattern in (self.match, self.result):
+        for pattern in (self.persona, self.match, self.result):
             try:
                 re.compile(pattern)
             except re.error as error:
@@ -153,6 +155,7 @@ class Rule(_Record):
             or self.on != now.on
             or self.after not in (None, now.results)
             or not re.search(self.result, now.result)
+            or not re.search(self.persona, now.persona)
         ):
             return None
         words = {"text": now.text, "result": now.result, **_groups(found)}
@@ -181,6 +184,7 @@ class Situation:
     text: str
     result: str
     results: int
+    persona: str = ""
 
 
 def situation(conversation: Conversation) -> Situation:
@@ -195,7 +199,7 @@ def situation(conversation: Conversation) -> Situation:
             case ToolResult(text=returned):
                 last.append(returned)
                 count += 1
-    return Situation("result" if last and count else "user", text, "\n".join(last), count)
+    return Situation("result" if last and count else "user", text, "\n".join(last), count, conversation.system)
 
 
 def read(path: Path) -> Script:

@@ -19,7 +19,7 @@ from rucher.journal.views import MUST_CHANGE, changes
 
 INTEGERS = frozenset({
     "amount", "at", "attempt", "bytes", "ceiling", "due_at", "engine_version", "input_tokens", "item", "nanodollars",
-    "not_before", "output_tokens", "part", "parts", "priority", "released", "seq", "unpriced",
+    "not_before", "output_tokens", "part", "parts", "priority", "released", "seq", "unpriced", "up_to",
 })  # fmt: skip
 """The parameters of views.sql that are numbers; all others are texts."""
 

@@ -190,6 +190,9 @@ WHERE waits.state = 'open' AND waits.due_at <= ? ORDER BY waits.due_at LIMIT ?;
 -- name: signal.get
 SELECT * FROM signals WHERE topic = ?;
 
+-- name: session.notes
+SELECT event_id, seq FROM notes WHERE session_id = ? ORDER BY seq DESC LIMIT ?;
+
 -- name: session.exchanges
 SELECT runs.run_id, asked.body ->> 'text' AS request, answered.body ->> 'text' AS answer
 FROM runs
@@ -295,6 +298,8 @@ SELECT * FROM held WHERE event_id > ? ORDER BY event_id LIMIT ?;
 
 -- name: page.engaged
 SELECT * FROM engaged WHERE (agent, room, thread) > (?, ?, ?) ORDER BY agent, room, thread LIMIT ?;
+-- name: page.notes
+SELECT * FROM notes WHERE (session_id, event_id) > (?, ?) ORDER BY session_id, event_id LIMIT ?;
 
 -- name: page.runs
 SELECT * FROM runs WHERE run_id > ? ORDER BY run_id LIMIT ?;

@@ -114,6 +114,14 @@ CREATE TABLE engaged (
     PRIMARY KEY (agent, room, thread)
 ) STRICT;
 
+-- What a session was given without being woken, until one of its runs has read it; `seq` is where that was said.
+CREATE TABLE notes (
+    session_id TEXT    NOT NULL,
+    event_id   TEXT    NOT NULL,
+    seq        INTEGER NOT NULL,
+    PRIMARY KEY (session_id, event_id)
+) STRICT;
+
 -- `lane`: runs of one lane go one after the other (a session's; a spawned run has one of its own). `queue`: the tenant and
 -- agent among which workers share themselves out. `wish`: what the owner wants of it, which its worker obeys at its next step.
 CREATE TABLE runs (

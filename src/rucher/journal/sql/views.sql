@@ -121,6 +121,16 @@ INSERT INTO engaged (agent, room, thread) VALUES (:agent, :room, :thread) ON CON
 
 -- name: engaged.over
 DELETE FROM engaged WHERE agent = :agent AND room = :room AND thread = :thread;
+-- name: note.taken
+INSERT INTO notes (session_id, event_id, seq) VALUES (:session_id, :event_id, :seq) ON CONFLICT DO NOTHING;
+
+-- name: note.unless_awaited
+INSERT INTO notes (session_id, event_id, seq)
+SELECT :session_id, :event_id, :seq WHERE NOT EXISTS (SELECT 1 FROM waits WHERE topic = :topic AND state = 'open')
+ON CONFLICT DO NOTHING;
+
+-- name: note.heard
+DELETE FROM notes WHERE session_id = :session_id AND seq <= :up_to;
 
 -- name: run.created
 INSERT INTO runs (run_id, seq, tenant, agent, queue, lane, session_id, hop_id, event_id, trace_id, parent_id, mission, accounts,
