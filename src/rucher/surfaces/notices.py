@@ -78,7 +78,7 @@ def notices(about: Sequence[tuple[Untold, Event | None]], tenant: str, room: str
     """What is said to the owner, and what each session is told: pure. Each is one event, however many hops it is about."""
     if not about:
         return []
-    drafts = [_to_the_owner([end for end, _ in about], tenant, room, now)]
+    drafts = [_to_the_owner(about, tenant, room, now)]
     emitted = sorted(
         (
             (str(event.body["session"]), end, event)
@@ -92,8 +92,9 @@ def notices(about: Sequence[tuple[Untold, Event | None]], tenant: str, room: str
     return drafts
 
 
-def _to_the_owner(ends: Sequence[Untold], tenant: str, room: str, now: int) -> Draft:
-    lines = [_line(end) for end in ends[:MOST_TOLD]]
+def _to_the_owner(about: Sequence[tuple[Untold, Event | None]], tenant: str, room: str, now: int) -> Draft:
+    lines = [_line(end, event) for end, event in about[:MOST_TOLD]]
+    ends = [end for end, _ in about]
     if len(ends) > MOST_TOLD:
         lines.append(f"and {len(ends) - MOST_TOLD} more")
     if any(end.state == "uncertain" for end in ends):
@@ -115,7 +116,7 @@ def _to_the_owner(ends: Sequence[Untold], tenant: str, room: str, now: int) -> D
 
 def _to_the_session(session: str, about: Sequence[tuple[Untold, Event]], now: int) -> list[Draft]:
     first = about[0][1]
-    text = "\n".join(f"{_line(end)}\n  It said: {_quoted(event)}" for end, event in about[:MOST_TOLD])
+    text = "\n".join(f"{_line(end, event)}\n  It said: {_quoted(event)}" for end, event in about[:MOST_TOLD])
     hops = [end.hop for end, _ in about]
     told = control_event(
         tenant=first.tenant, part="delivery", kind="delivery.told", key=f"{session}:{hops[0]}:{now}",
@@ -140,9 +141,10 @@ def _told(tenant: str, hops: Sequence[str], now: int) -> Draft:
     )  # fmt: skip
 
 
-def _line(end: Untold) -> str:
+def _line(end: Untold, event: Event | None) -> str:
+    where = (event and event.addressed_to) or end.to
     what = "may or may not have been delivered" if end.state == "uncertain" else "was not delivered"
-    return f"What went to {end.to} {what}: {end.detail} (hop {end.hop})"
+    return f"What went to {where} {what}: {end.detail} (hop {end.hop})"
 
 
 def _quoted(event: Event) -> str:

@@ -32,6 +32,7 @@ class Chat:
         self.outcomes: list[dict[str, Any] | BaseException] = []
         self.proofs: list[Proof] = []
         self.words = 1
+        self.silent = False
 
     def parts(self, event: Event) -> Sequence[Part]:
         words = event.body["text"].split()
@@ -39,6 +40,8 @@ class Chat:
         return [Part(number, text, "markdown", ("a.png", "b.png")) for number, text in enumerate(texts, 1)]
 
     async def deliver(self, event: Event, key: str) -> dict[str, Any]:
+        if self.silent:
+            await asyncio.Event().wait()
         body = event.body
         outcome = self.outcomes.pop(0) if self.outcomes else {"id": key}
         if not isinstance(outcome, BaseException) or isinstance(outcome, KeyboardInterrupt | Uncertain):
@@ -248,12 +251,7 @@ def test_a_rate_limit_of_hours_is_kept_also_over_a_restart() -> None:
 
 def test_an_attempt_that_is_never_answered_is_settled_by_proof_and_does_not_hang() -> None:
     world = World("one", Patience(attempt_s=0.01))
-
-    async def hang(_event: Event, _key: str) -> dict[str, Any]:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    world.chat.deliver = hang  # type: ignore[method-assign] - a platform that goes silent
+    world.chat.silent = True
     world.chat.proofs = [Proof.UNKNOWN]
     world.accept()
     assert world.story() == [("sending", 1), ("uncertain", 1)]
