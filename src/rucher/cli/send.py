@@ -92,7 +92,7 @@ def _tell(result: Mapping[str, Any]) -> None:
         case "answered":
             plain(str(result["answer"]))
         case "silent":
-            click.echo(f"no answer: {why}; see: rucher trace {trace_id}", err=True)
+            click.echo(f"{why}; see: rucher trace {trace_id}", err=True)
         case "pending":
             click.echo(f"no answer yet; it goes on, look with: rucher trace {trace_id}", err=True)
         case "failed" | "waiting" as status:

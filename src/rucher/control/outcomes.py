@@ -33,7 +33,7 @@ def outcome(trace: Sequence[Event], event_id: str) -> MessageOutcome | None:
     replies = [event for event in trace if _ends(event, event_id)]
     if replies:
         status = _delivered_as(trace, replies[-1])
-        said = str(replies[-1].body["text"] or replies[-1].body.get("why", ""))
+        said = unsaid(replies[-1]) or replies[-1].body["text"]
         return MessageOutcome(event_id, message.trace_id, status, said) if status else None
     hops = {event.id for event in trace if event.type == "hop.made" and event.body["event"] == event_id}
     for event in trace:
