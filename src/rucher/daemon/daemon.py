@@ -18,6 +18,7 @@ import uvloop
 from rucher import __version__
 from rucher.control.api import MessageIn, Services, build_app
 from rucher.control.bells import Bells
+from rucher.daemon.entrance import open_entrance
 from rucher.daemon.hops import StoredHops
 from rucher.daemon.lock import Hold, sole_daemon
 from rucher.daemon.logs import write_logs_to
@@ -47,6 +48,7 @@ from rucher.router.router import Router
 from rucher.surfaces.channels.cli import CliChannel
 from rucher.surfaces.delivery import Delivery
 from rucher.surfaces.ingress import IncomingMessage, Ingress
+from rucher.surfaces.sources import SourcesFile
 
 PRIVATE = 0o077
 """The umask of a daemon."""
@@ -132,6 +134,7 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     tenant, owner = settings.instance.tenant, settings.instance.owner
     listener = stack.enter_context(listen(settings.daemon.port, str(instance.config)))
     rules = open_rules(instance.rules, at.agents)
+    sources = SourcesFile(instance.sources)
     token, key = instance_token(instance.token, entropy), node_key(instance.node_key, entropy)
     stack.callback(write_logs_to(instance.log))
     store = await stack.enter_async_context(open_store(store_place(instance, settings), clock, instance.archive))
@@ -142,20 +145,23 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     stack.push_async_callback(_seal_at_last, sealer)
     bench = await open_bench(stack, at, store, "daemon")
     bells = Bells(store, clock)
-    door = _door(Ingress(store, clock, entropy, tenant, at.agents.keys), owner)
+    ingress = Ingress(store, clock, entropy, tenant, at.agents.keys)
+    entrance = open_entrance(instance, store, clock, ingress, sources, tenant)
     sessions = Sessions(bench.kernel, clock, at.agents, bench.model.name, versions_of, settings.budget.ceilings)
     destinations: dict[str, Destination] = {
         "agent": sessions, "surface": Delivery(store, clock, {"cli": CliChannel(instance.surfaces / "cli")}),
     }  # fmt: skip
     orders = Orders(store, clock, f"owner:{owner}")
-    app = build_app(Services(settings.instance.name, token, store, bells, door, orders, _trouble(store)))
+    door, more = _door(ingress, owner), (entrance.calls,)
+    app = build_app(Services(settings.instance.name, token, store, bells, door, orders, _trouble(store), more))
     await _record_start(store, tenant, clock.now(), ulid(clock.now(), entropy.bytes(10)))
     works: Works = [
         Dispatcher(store, clock, StoredHops(store), destinations, store.head).run(),
         Router(store, clock, rules, tenant, await store.cursor("router")).run(),
         bells.run(store.head),
         sealer.run(),
-        serve(app, listener),
+        serve(entrance.doors(app), listener),
+        entrance.book.run(),
         sweep_daily(store, instance.artifacts, clock),
         warm_quietly(bench.model, at.agents.get(rules.current.default.removeprefix("agent:"))),
         _stopping(stop, bells.close),
