@@ -9,8 +9,7 @@ from rucher.control.doors import Doors
 from rucher.control.sources import source_calls
 from rucher.control.tallies import Tallies
 from rucher.instance.layout import Instance
-from rucher.instance.secretfiles import read_secrets, valid
-from rucher.protocol.errors import BadInput
+from rucher.instance.secretfiles import read_secrets, source_secrets, state_of, valid
 from rucher.protocol.ports import Clock, Journal
 from rucher.surfaces.ingress import Ingress
 from rucher.surfaces.sources import SourcesFile
@@ -33,7 +32,7 @@ class Entrance:
         return Doors(app, self.book, self._secrets, self.ingress.accept_event, self.clock, self.tallies)
 
     def _secrets(self, name: str) -> tuple[str, ...]:
-        return valid(read_secrets(self.instance.secrets / "sources" / name), self.clock.now())
+        return valid(read_secrets(source_secrets(self.instance, name)), self.clock.now())
 
 
 def open_entrance(
@@ -41,14 +40,5 @@ def open_entrance(
 ) -> Entrance:
     """The entrance of an instance; nothing is read but when something arrives."""
     book, tallies = SourceBook(journal, clock, sources, tenant), Tallies()
-    calls = source_calls(book, tallies, lambda name: secret_state(instance, name, clock.now()))
+    calls = source_calls(book, tallies, lambda name: state_of(source_secrets(instance, name), clock.now()))
     return Entrance(book, calls, instance, clock, ingress, tallies)
-
-
-def secret_state(instance: Instance, name: str, now: int) -> str:
-    """How it is with a source's secrets: how many count now, or why none can be read."""
-    try:
-        count = len(valid(read_secrets(instance.secrets / "sources" / name), now))
-    except BadInput as error:
-        return str(error)
-    return {0: "none", 1: "one"}.get(count, f"{count}, while the old ones count still")
