@@ -4,28 +4,25 @@ Built by the daemon and served on a loopback port. Every call needs the instance
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request
+from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from rucher import __version__
 from rucher.control.bells import Bells
-from rucher.control.entities import entity_orders
 from rucher.control.gate import Gate
-from rucher.control.hops import HopOrders, hop_orders
-from rucher.control.orders import run_orders
 from rucher.control.outcomes import MessageOutcome, outcome, sessions_of
-from rucher.kernel.orders import Orders
+from rucher.control.problems import problem
 from rucher.protocol.errors import BadInput, Denied, Retryable, RucherError
 from rucher.protocol.events import DEFAULT_GROUP, Event
 from rucher.protocol.ports import Appended, Journal
-from rucher.router.entities import Entities
 
 
 class MessageIn(BaseModel):
@@ -49,11 +46,8 @@ class Services:
     journal: Journal
     bells: Bells
     accept: Callable[[MessageIn], Awaitable[Appended]]
-    orders: Orders
-    entities: Entities
-    owner: str
-    """The owner's principal, in whose name every order with the instance's token is given."""
-    hops: HopOrders
+    calls: Sequence[APIRouter]
+    """The calls of each part, below `/api/v1`."""
     trouble: Callable[[str], Awaitable[str]]
     """Why the session named cannot work just now; empty when it can."""
 
@@ -71,16 +65,18 @@ def build_app(services: Services) -> ASGIApp:
     @app.exception_handler(RucherError)
     async def refuse(_request: Request, error: RucherError) -> JSONResponse:
         status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
-        return JSONResponse(
-            {"title": type(error).__name__, "detail": str(error)}, status, media_type="application/problem+json"
-        )
+        return problem(status, type(error).__name__, str(error))
 
     @app.exception_handler(RequestValidationError)
     async def misread(_request: Request, error: RequestValidationError) -> JSONResponse:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])
-        detail = f"{where}: {fault['msg']}".encode("ascii", "backslashreplace").decode()
-        return JSONResponse({"title": "BadInput", "detail": detail}, 422, media_type="application/problem+json")
+        return problem(422, "BadInput", f"{where}: {fault['msg']}")
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> JSONResponse:
+        detail = f"there is no {request.method} {request.url.path} here: {error.detail}; see docs/ARCHITECTURE.md"
+        return problem(error.status_code, "BadInput", detail, error.headers)
 
     @app.post("/api/v1/messages", status_code=202)
     async def send(message: MessageIn) -> dict[str, Any]:
@@ -99,9 +95,8 @@ def build_app(services: Services) -> ASGIApp:
         except TimeoutError:
             return {"event_id": event_id, "trace_id": message.trace_id, "status": "pending", "answer": ""}
 
-    app.include_router(run_orders(services.orders), prefix="/api/v1")
-    app.include_router(entity_orders(services.entities, services.owner), prefix="/api/v1")
-    app.include_router(hop_orders(services.hops), prefix="/api/v1")
+    for calls in services.calls:
+        app.include_router(calls, prefix="/api/v1")
 
     @app.get("/api/v1/health")
     async def health() -> dict[str, str]:

@@ -18,7 +18,10 @@ import uvloop
 from rucher import __version__
 from rucher.control.api import MessageIn, Services, build_app
 from rucher.control.bells import Bells
-from rucher.control.hops import HopOrders
+from rucher.control.entities import entity_orders
+from rucher.control.hops import HopOrders, hop_orders
+from rucher.control.orders import run_orders
+from rucher.daemon.entrance import open_entrance
 from rucher.daemon.hops import StoredHops
 from rucher.daemon.lock import Hold, sole_daemon
 from rucher.daemon.logs import write_logs_to
@@ -51,6 +54,7 @@ from rucher.surfaces.channels.cli import CliChannel
 from rucher.surfaces.delivery import Delivery
 from rucher.surfaces.ingress import IncomingMessage, Ingress
 from rucher.surfaces.notices import Notices
+from rucher.surfaces.sources import SourcesFile
 
 PRIVATE = 0o077
 """The umask of a daemon."""
@@ -136,6 +140,7 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     tenant, owner = settings.instance.tenant, settings.instance.owner
     listener = stack.enter_context(listen(settings.daemon.port, str(instance.config)))
     rules = open_rules(instance.rules, at.agents)
+    sources = SourcesFile(instance.sources)
     token, key = instance_token(instance.token, entropy), node_key(instance.node_key, entropy)
     stack.callback(write_logs_to(instance.log))
     store = await stack.enter_async_context(open_store(store_place(instance, settings), clock, instance.archive))
@@ -147,26 +152,31 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     bench = await open_bench(stack, at, store, "daemon")
     bells = Bells(store, clock)
     known = StoredRegistry(store, settings.instance.unknown_senders)
-    door = _door(Ingress(store, clock, entropy, tenant, at.agents.keys, known), owner)
+    ingress = Ingress(store, clock, entropy, tenant, at.agents.keys, known)
+    entrance = open_entrance(instance, store, clock, ingress, sources, tenant)
     sessions = Sessions(bench.kernel, store, clock, at.agents, bench.model.name, versions_of, settings.budget.ceilings)
     destinations: dict[str, Destination] = {
         "agent": sessions, "surface": Delivery(store, clock, {"cli": CliChannel(instance.surfaces / "cli")}),
     }  # fmt: skip
-    orders, hops = Orders(store, clock, f"owner:{owner}"), HopOrders(store, clock, f"owner:{owner}")
     entities = Entities(store, clock, tenant, at.agents.keys, bench.pool.end_sandbox, known.forget)
-    services = Services(
-        instance=settings.instance.name,
-        token=token,
-        owner=f"owner:{owner}",
-        journal=store,
-        bells=bells,
-        accept=door,
-        orders=orders,
-        hops=hops,
-        entities=entities,
-        trouble=_trouble(store),
+    me = f"owner:{owner}"
+    calls = (
+        run_orders(Orders(store, clock, me)),
+        entity_orders(entities, me),
+        hop_orders(HopOrders(store, clock, me)),
+        entrance.calls,
     )
-    app = build_app(services)
+    app = build_app(
+        Services(
+            instance=settings.instance.name,
+            token=token,
+            journal=store,
+            bells=bells,
+            accept=_door(ingress, owner),
+            calls=calls,
+            trouble=_trouble(store),
+        )  # fmt: skip
+    )
     await _record_start(store, tenant, clock.now(), ulid(clock.now(), entropy.bytes(10)))
     works: Works = [
         Dispatcher(store, clock, StoredHops(store), destinations, store.head).run(),
@@ -174,7 +184,8 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
         Router(store, clock, rules, tenant, await store.cursor("router")).run(),
         bells.run(store.head),
         sealer.run(),
-        serve(app, listener),
+        serve(entrance.doors(app), listener),
+        entrance.book.run(),
         sweep_daily(store, instance.artifacts, clock),
         warm_quietly(bench.model, at.agents.get(rules.current.default.removeprefix("agent:"))),
         _stopping(stop, bells.close),

@@ -6,13 +6,13 @@ the first message of a day that one of them is seen in brings an event that says
 
 import difflib
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from rucher.protocol.errors import BadInput
-from rucher.protocol.events import CONTROL_PLANE, Draft, Trust, control_event, message
-from rucher.protocol.ids import derived, ulid
+from rucher.protocol.events import CONTROL_PLANE, Draft, Trust, control_event, event_id, message
+from rucher.protocol.ids import begun, derived, ulid
 from rucher.protocol.ports import Appended, Clock, Entropy, Journal
 
 MOST_TEXT_BYTES = 256 * 1024
@@ -60,6 +60,22 @@ class Roles(Protocol):
         Raises Retryable while that cannot be read.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncomingEvent:
+    """What a source hands in that is no chat message; its door has verified it, and stamped all of it but `body`.
+
+    `key` is as of a message. `body` holds at least `text`, `group` and `thread`.
+    """
+
+    source: str
+    type: str
+    principal: str
+    trust: Trust
+    body: Mapping[str, Any]
+    addressed_to: str | None = None
+    key: str | None = None
 
 
 class Ingress:
@@ -110,6 +126,31 @@ class Ingress:
         if len(self._noted) >= REMEMBERED:
             self._noted.clear()
         self._noted.update(unnoted)
+        return appended
+
+    async def accept_event(self, incoming: IncomingEvent) -> Appended:
+        """Commit an event from a source and return it, the first one where its key came before; raises as `accept` does."""
+        if incoming.addressed_to is not None:
+            self._verify_address(incoming.addressed_to, incoming.principal)
+        text = str(incoming.body["text"])
+        if (size := len(_encoded("text", text))) > MOST_TEXT_BYTES:
+            raise BadInput(f"the text has {size} bytes, at most {MOST_TEXT_BYTES} are taken; send less")
+        now = self._clock.now()
+        key = ulid(now, self._entropy.bytes(_ULID_RANDOMNESS)) if incoming.key is None else incoming.key
+        new_id = event_id(self._tenant, incoming.source, key)
+        draft = Draft(
+            id=new_id,
+            tenant=self._tenant,
+            source=incoming.source,
+            type=incoming.type,
+            principal=incoming.principal,
+            trust=incoming.trust,
+            trace_id=begun(now, "trace", new_id),
+            occurred_at=now,
+            addressed_to=incoming.addressed_to,
+            body=incoming.body,
+        )
+        (appended,) = await self._journal.append(draft)
         return appended
 
     async def _trust(self, incoming: IncomingMessage) -> Trust:

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from rucher.cli.main import cli
 from rucher.control.api import MessageIn, Services, build_app
 from rucher.control.bells import Bells
-from rucher.control.hops import HopOrders
+from rucher.control.orders import run_orders
 from rucher.daemon.lock import sole_daemon
 from rucher.daemon.serve import listen, serve
 from rucher.instance.layout import Instance
@@ -29,7 +29,6 @@ from rucher.protocol.clock import SystemClock, SystemEntropy
 from rucher.protocol.conversation import Effect
 from rucher.protocol.errors import BadInput, Suspended, Uncertain
 from rucher.protocol.ports import Appended, StepKind
-from rucher.router.entities import Entities
 from tests.unit.cli.recorded import Ticking, asked, begin, giving, hop_of, make_instance, rucher, spec_of
 
 WRITE = {"tool": "write_file", "arguments": {"path": "a.txt", "text": "x" * 500}}
@@ -143,17 +142,12 @@ async def _answering(store: JournalStore, instance: Instance, port: int, ready: 
     async def well(_session: str) -> str:
         return ""
 
-    async def ended(_session: str) -> None:
-        pass
-
     clock = SystemClock()
-    orders = Orders(store, clock, "owner:ana")
-    entities = Entities(store, clock, "local", dict, ended, lambda: None)
     token = instance_token(instance.token, SystemEntropy())
     with listen(port, "here") as listener:
         services = Services(
-            instance="hive", token=token, owner="owner:ana", journal=store, bells=Bells(store, clock), accept=nothing,
-            orders=orders, hops=HopOrders(store, clock, "owner:ana"), entities=entities, trouble=well,
+            instance="hive", token=token, journal=store, bells=Bells(store, clock), accept=nothing,
+            calls=[run_orders(Orders(store, clock, "owner:ana"))], trouble=well,
         )  # fmt: skip
         app = build_app(services)
         ready.set()
