@@ -19,8 +19,6 @@ BATCH = 500
 LANE_BOUND = 1000
 """Hops that wait in memory for one lane; what is beyond waits in the store."""
 
-_SELF_RECORDING = "surface"
-
 
 @dataclass(frozen=True, slots=True)
 class Hop:
@@ -37,7 +35,7 @@ class Hop:
 
     @property
     def kind(self) -> str:
-        """The kind of the destination: agent, surface."""
+        """The kind of the destination: agent, surface, webhook, file, instance."""
         return self.to.partition(":")[0]
 
 
@@ -55,7 +53,7 @@ class Destination(Protocol):
     async def accept(self, hop: Hop, event: Event) -> Mapping[str, Any] | None:
         """Take the hop over for good, durably; called again with the same hop until it returns.
 
-        What it returns joins the body of `hop.acknowledged`. A surface records its own ends and returns None.
+        What it returns joins the body of `hop.acknowledged`. One that records its own ends returns None.
         Raises Retryable to be asked again later; any other error ends the hop as failed.
         """
         ...
@@ -167,8 +165,8 @@ class Dispatcher:
                 await self._record("hop.failed", hop, event, {"reason": reason(error)})
                 return
             else:
-                if hop.kind != _SELF_RECORDING:
-                    await self._record("hop.acknowledged", hop, event, {"detail": "", **(said or {})})
+                if said is not None:
+                    await self._record("hop.acknowledged", hop, event, {"detail": "", **said})
                 return
 
     async def _event(self, event_id: str) -> Event | None:

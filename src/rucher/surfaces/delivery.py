@@ -68,7 +68,7 @@ class Delivery:
         name = hop.to.partition(":")[2]
         deliverer = self._deliverers.get(name)
         if deliverer is None:
-            reason = f"the surface {name} is not configured on this instance"
+            reason = f"{hop.to} is not configured on this instance"
             await self._end(hop, event, DeliveryState.FAILED, {"reason": reason})
             return
         if hop.id not in self._attempts:
@@ -110,6 +110,11 @@ class Delivery:
                 return True
             case Proof.NOT_DONE:
                 await self._postpone(hop, event, f"the surface shows that it was not sent, after: {why}")
+                return False
+            case Proof.REPEATABLE:
+                await self._postpone(
+                    hop, event, f"it goes again under the same key, which its receiver knows, after: {why}"
+                )
                 return False
             case Proof.UNKNOWN:
                 reason = f"it may or may not have been sent, and the surface cannot tell: {why}"
