@@ -29,13 +29,12 @@ STALE_S = 300
 
 @dataclass
 class Says:
-    """What to answer. `lose`: the message is taken, and the connection reset before the answer; `deaf`: reset before taking it."""
+    """What to answer. `lose`: the message is taken, and the connection reset before the answer."""
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b"thanks"
     lose: bool = False
-    deaf: bool = False
     hang: bool = False
 
 
@@ -113,9 +112,6 @@ def _answer(handler: BaseHTTPRequestHandler, receiver: Receiver) -> None:
     headers = {name.lower(): value for name, value in handler.headers.items()}
     receiver.attempts.append(headers | {":path": handler.path})
     says = receiver.says.pop(0) if receiver.says else Says()
-    if says.deaf:
-        _reset(handler)
-        return
     body = handler.rfile.read(int(headers.get("content-length", "0")))
     if why := receiver.judge(headers, body):
         receiver.refused.append(why)

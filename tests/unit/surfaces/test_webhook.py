@@ -19,7 +19,7 @@ from rucher.protocol.ports import Proof
 from rucher.surfaces.channels.webhook import WebhookChannel, WebhookPlace
 from rucher.surfaces.delivery import Delivery
 from rucher.surfaces.posting import LONGEST_WAIT_S, MOST_SHOWN, Target
-from tests.fakes.clock import ManualClock
+from tests.fakes.clock import ManualClock, until
 from tests.fakes.journal import MemoryJournal
 from tests.fakes.receiver import Receiver, Says, receiving
 from tests.unit.surfaces.test_delivery import Hop
@@ -109,9 +109,7 @@ def test_what_may_pass_is_tried_again(world: World, status: int) -> None:
     ("asked", "seconds"),
     [("7200", 7200.0), ("0", 0.0), ("9999999", LONGEST_WAIT_S), ("-5", 0.0), ("soon", None), ("nan", None)],
 )
-def test_a_receiver_that_asks_for_patience_gets_it_up_to_a_day(
-    world: World, asked: str, seconds: float | None
-) -> None:
+def test_a_receiver_that_asks_for_patience_gets_it_up_to_a_day(world: World, asked: str, seconds: float | None) -> None:
     world.receiver.says = [Says(429, {"retry-after": asked})]
     with pytest.raises(Retryable) as refusal:
         world.send()
@@ -196,9 +194,10 @@ def test_killed_between_sent_and_receipt_a_webhook_is_sent_again_under_the_same_
     world.receiver.says = [Says(hang=True)]
 
     async def killed() -> None:
-        sending = asyncio.ensure_future(Delivery(journal, ManualClock(), {"crm": world.channel()}).accept(hop, said.event))
-        while not world.receiver.attempts:
-            await asyncio.sleep(0.01)
+        sending = asyncio.ensure_future(
+            Delivery(journal, ManualClock(), {"crm": world.channel()}).accept(hop, said.event)
+        )
+        await until(lambda: bool(world.receiver.attempts), "the first attempt")
         sending.cancel()
         await asyncio.gather(sending, return_exceptions=True)
 
