@@ -27,12 +27,16 @@ def outcome(trace: Sequence[Event], event_id: str) -> MessageOutcome | None:
     message = next((event for event in trace if event.id == event_id), None)
     if message is None:
         return None
-    replies = [event for event in trace if event.source == "agent" and event.body.get("in_reply_to") == event_id]
+    replies = [event for event in trace if event.type in ENDINGS and event.body.get("in_reply_to") == event_id]
     if replies:
         status = _delivered_as(trace, replies[-1])
         return MessageOutcome(event_id, message.trace_id, status, replies[-1].body["text"]) if status else None
-    hops = {event.id for event in trace if event.type == "hop.made" and event.body["event"] == event_id}
+    made = [event for event in trace if event.type == "hop.made" and event.body["event"] == event_id]
+    hops = {event.id for event in made}
+    elsewhere = {event.id for event in made if event.body["to"].startswith("agent:")}
     for event in trace:
+        if event.type in ("delivery.failed", "delivery.uncertain") and event.parent_id in elsewhere:
+            return MessageOutcome(event_id, message.trace_id, "failed", event.body["reason"])
         if event.type == "route.dropped" and event.body["event"] == event_id:
             return MessageOutcome(event_id, message.trace_id, "dropped", event.body["reason"])
         if event.type in HOP_ENDINGS and event.parent_id in hops:

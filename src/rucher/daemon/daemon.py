@@ -8,7 +8,7 @@ instance, over the PostgreSQL store that they share.
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
@@ -18,10 +18,12 @@ import uvloop
 from rucher import __version__
 from rucher.control.api import MessageIn, Services, build_app
 from rucher.control.bells import Bells
+from rucher.control.destinations import Trials, destination_calls
 from rucher.daemon.hops import StoredHops
 from rucher.daemon.lock import Hold, sole_daemon
 from rucher.daemon.logs import write_logs_to
 from rucher.daemon.models import fetch_weights, warm_quietly
+from rucher.daemon.outside import Agents, Outside, PlacesWatch, open_places
 from rucher.daemon.rulebook import open_rules
 from rucher.daemon.serve import allow_many_files, listen, serve
 from rucher.daemon.sessions import Sessions
@@ -41,7 +43,7 @@ from rucher.protocol.clock import SystemClock, SystemEntropy
 from rucher.protocol.errors import BadInput, RucherError
 from rucher.protocol.events import Trust, control_event
 from rucher.protocol.ids import caused, ulid
-from rucher.protocol.ports import Appended, Clock
+from rucher.protocol.ports import Appended, Clock, Deliverer
 from rucher.router.dispatch import Destination, Dispatcher
 from rucher.router.router import Router
 from rucher.surfaces.channels.cli import CliChannel
@@ -131,7 +133,8 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     instance, settings, clock, entropy = at.instance, at.settings, at.clock, at.entropy
     tenant, owner = settings.instance.tenant, settings.instance.owner
     listener = stack.enter_context(listen(settings.daemon.port, str(instance.config)))
-    rules = open_rules(instance.rules, at.agents)
+    places = open_places(instance, at.agents)
+    rules = open_rules(instance.rules, at.agents, lambda: places.current.names)
     token, key = instance_token(instance.token, entropy), node_key(instance.node_key, entropy)
     stack.callback(write_logs_to(instance.log))
     store = await stack.enter_async_context(open_store(store_place(instance, settings), clock, instance.archive))
@@ -144,17 +147,20 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     bells = Bells(store, clock)
     door = _door(Ingress(store, clock, entropy, tenant, at.agents.keys), owner)
     sessions = Sessions(bench.kernel, clock, at.agents, bench.model.name, versions_of, settings.budget.ceilings)
-    destinations: dict[str, Destination] = {
-        "agent": sessions, "surface": Delivery(store, clock, {"cli": CliChannel(instance.surfaces / "cli")}),
-    }  # fmt: skip
+    outside = Outside(instance, settings.instance.name, key, store, clock)
+    watch = PlacesWatch(places, outside, store, clock, tenant)
+    surfaces = {"cli": CliChannel(instance.surfaces / "cli")}
+    destinations = _destinations(sessions, outside, lambda deliverers: Delivery(store, clock, deliverers), surfaces)
+    more = (destination_calls(Trials(store, clock, tenant, outside.find)),)
     orders = Orders(store, clock, f"owner:{owner}")
-    app = build_app(Services(settings.instance.name, token, store, bells, door, orders, _trouble(store)))
+    app = build_app(Services(settings.instance.name, token, store, bells, door, orders, _trouble(store), more))
     await _record_start(store, tenant, clock.now(), ulid(clock.now(), entropy.bytes(10)))
     works: Works = [
         Dispatcher(store, clock, StoredHops(store), destinations, store.head).run(),
         Router(store, clock, rules, tenant, await store.cursor("router")).run(),
         bells.run(store.head),
         sealer.run(),
+        watch.run(),
         serve(app, listener),
         sweep_daily(store, instance.artifacts, clock),
         warm_quietly(bench.model, at.agents.get(rules.current.default.removeprefix("agent:"))),
@@ -167,6 +173,18 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
         works.append(archive_daily(store, instance.archive, key.verify_key, settings.store.keep_days, clock))
     announce(f"{settings.instance.name} is up on http://127.0.0.1:{settings.daemon.port}; Ctrl-C stops it")
     await _all(works)
+
+
+def _destinations(
+    sessions: Destination,
+    outside: Outside,
+    delivery: Callable[[Mapping[str, Deliverer]], Destination],
+    surfaces: Mapping[str, Deliverer],
+) -> dict[str, Destination]:
+    """Everything that hops can go to, by kind; each kind has a delivery of its own, as each delivers to other names."""
+    kinds = {kind: delivery(outside.of(kind)) for kind in ("webhook", "file", "instance")}
+    away = outside.of("agent")
+    return {"agent": Agents(sessions, delivery(away), away), "surface": delivery(surfaces), **kinds}
 
 
 async def _worker(at: Place, stack: AsyncExitStack, stop: asyncio.Event, announce: Announce) -> None:

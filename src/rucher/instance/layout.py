@@ -23,6 +23,16 @@ class Instance:
         return self.root / "rules.toml"
 
     @property
+    def secrets(self) -> Path:
+        """One folder a kind of secret (`sources`, `webhooks`), and in it one file a name."""
+        return self.state / "secrets"
+
+    @property
+    def destinations(self) -> Path:
+        """Webhooks, files and other instances that rules may send to."""
+        return self.root / "destinations.toml"
+
+    @property
     def agents(self) -> Path:
         """The kernel's agent definitions, one Markdown file an agent."""
         return self.root / "kernel" / "agents"

@@ -251,7 +251,9 @@ def _tables_of(kind: str) -> Kind:
 
 
 def _is_ours(place: Path) -> bool:
-    return place.parts[:1] in [(name,) for name in _OURS] or (len(place.parts) == 1 and place.suffix == ".toml")
+    # Some file systems take Rules.toml for rules.toml.
+    first = place.parts[0].lower()
+    return first in _OURS or (len(place.parts) == 1 and first.endswith(".toml"))
 
 
 def _wrong_with(url: str, *, insecure: bool) -> str:

@@ -12,13 +12,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from rucher.protocol.errors import Permanent, Retryable
+from rucher.protocol.errors import BadInput, Permanent, Retryable
 from rucher.protocol.events import Event
 from rucher.protocol.ports import Clock, Proof
 from rucher.surfaces.posting import Parcel, Target, post
 
 TEST = "destination.test"
 """The type of what an owner sends to try a destination; every webhook takes it."""
+
+SECRET_PREFIX = "whsec_"  # noqa: S105 - what secrets begin with, not one
+KEY_BYTES = (24, 64)
+"""The fewest and the most bytes of a key, as Standard Webhooks ask for."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -66,6 +70,24 @@ class WebhookChannel:
     async def probe(self, event: Event, key: str) -> Proof:  # noqa: ARG002 - the port's
         """Nobody can tell, and it does no harm to post it again: the receiver knows the key."""
         return Proof.REPEATABLE
+
+
+def key_of(secret: str, name: str) -> bytes:
+    """The key that a secret of webhook `name` stands for; raises BadInput, which never shows it, when it is none."""
+    try:
+        key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    except ValueError:
+        key = b""
+    if not secret.startswith(SECRET_PREFIX) or not KEY_BYTES[0] <= len(key) <= KEY_BYTES[1]:
+        raise BadInput(
+            f"a secret of webhook {name} is damaged; make a new one: rucher destinations secret {name} --rotate"
+        )
+    return key
+
+
+def secret_of(key: bytes) -> str:
+    """The key as its receiver takes it."""
+    return SECRET_PREFIX + base64.b64encode(key).decode()
 
 
 def payload(event: Event) -> bytes:
