@@ -71,10 +71,8 @@ class Receiver:
 class _Server(ThreadingHTTPServer):
     """One that takes broken connections for granted."""
 
-    daemon_threads = True
-
     @override
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, *args: Any) -> None:
         pass
 
 
@@ -83,8 +81,6 @@ def receiving(receiver: Receiver, certificate: ssl.SSLContext | None = None) -> 
     """The receiver listening on a loopback port, over TLS where it has a certificate."""
 
     class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
         @override
         def log_message(self, format: str, *args: Any) -> None:
             pass
@@ -135,7 +131,6 @@ def _answer(handler: BaseHTTPRequestHandler, receiver: Receiver) -> None:
 def _reset(handler: BaseHTTPRequestHandler) -> None:
     """Close the connection as a crash does: with a reset, not an end."""
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    handler.close_connection = True
     os.close(handler.connection.detach())
 
 
