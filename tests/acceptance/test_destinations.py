@@ -146,3 +146,32 @@ def test_one_line_moves_an_agent_to_another_instance_and_another_line_back(tmp_p
         write(hive, place)
         until(lambda: len(hive.events("ev.*.rucher.destinations.applied")) == 3, "the file was not taken")
         assert hive.told("send", "--wait", "here again")["answer"] == "echo: here again"
+
+
+def test_a_refusal_for_good_ends_at_once_and_a_start_does_not_try_again(tmp_path: Path) -> None:
+    with receiving(Receiver()) as receiver, resting(tmp_path) as hive:
+        write(hive, webhook("crm", receiver), '["webhook:crm"]')
+        receiver.secret = secret(hive, "crm")
+        receiver.says = [Says(410)]
+        hive.start()
+        hive.told("send", "--wait", "one")
+        until(lambda: hive.events("ev.*.rucher.delivery.failed"), "the refusal is not visible")
+        hive.kill()
+        hive.start()
+        hive.told("send", "--wait", "two")
+        until(lambda: receiver.taken, "the second answer did not arrive")
+        assert len(receiver.attempts) == 2
+
+
+def test_a_receiver_that_asks_for_hours_of_patience_holds_up_nobody_and_is_not_called_delivered(tmp_path: Path) -> None:
+    with receiving(Receiver()) as receiver, resting(tmp_path) as hive:
+        write(hive, webhook("crm", receiver) + '[file.notes]\npath = "n.jsonl"\n', '["webhook:crm", "file:notes"]')
+        receiver.secret = secret(hive, "crm")
+        receiver.says = [Says(429, {"retry-after": "7200"})]
+        hive.start()
+        for text in ("one", "two"):
+            assert hive.told("send", "--wait", text)["status"] == "answered"
+        notes = hive.root / "n.jsonl"
+        until(lambda: notes.exists() and len(notes.read_text("utf-8").splitlines()) == 2, "the file is held up")
+        assert len(receiver.attempts) == 1
+        assert "answered 429" in hive.events("ev.*.rucher.hop.retrying")[0]["body"]["reason"]

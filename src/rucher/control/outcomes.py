@@ -54,7 +54,10 @@ def sessions_of(trace: Sequence[Event], message: Event) -> list[str]:
 def _delivered_as(trace: Sequence[Event], reply: Event) -> str | None:
     """The message's status by its reply, or None while the reply is on its way."""
     status = ENDINGS.get(reply.type, "answered")
-    hops = {event.id for event in trace if event.type == "hop.made" and event.body["event"] == reply.id}
+    made = [event for event in trace if event.type == "hop.made" and event.body["event"] == reply.id]
+    # A copy for a webhook says nothing about the room in which the reply is waited for.
+    shown = [event for event in made if event.body["to"].startswith("surface:")]
+    hops = {event.id for event in shown or made}
     dropped = any(event.type == "route.dropped" and event.body["event"] == reply.id for event in trace)
     ends = {event.type for event in trace if event.body.get("hop") in hops}
     if "delivery.delivered" in ends:

@@ -65,10 +65,10 @@ class Delivery:
         if hop.id in self._ends:
             await self._end(hop, event, *self._ends[hop.id])
             return
-        name = hop.to.partition(":")[2]
+        kind, _, name = hop.to.partition(":")
         deliverer = self._deliverers.get(name)
         if deliverer is None:
-            reason = f"{hop.to} is not configured on this instance"
+            reason = f"the {kind} {name} is not configured on this instance"
             await self._end(hop, event, DeliveryState.FAILED, {"reason": reason})
             return
         if hop.id not in self._attempts:

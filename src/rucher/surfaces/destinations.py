@@ -16,7 +16,7 @@ from rucher.protocol.tomltext import FLAG, STRING, WHOLE, Kind, Reading, decode,
 
 T = TypeVar("T")
 DEFAULT_TIMEOUT_S = 15.0
-LONGEST_TIMEOUT_S = 300.0
+LONGEST_TIMEOUT_S = 100.0
 _KINDS = ("webhook", "file", "instance", "agent")
 _KEYS = {
     "webhook": ("url", "events", "headers", "timeout_s", "max_chars", "ca", "insecure"),

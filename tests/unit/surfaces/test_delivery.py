@@ -168,7 +168,7 @@ def test_a_surface_that_is_not_configured_fails_visibly_and_is_never_delivered()
     world = World()
     world.accept(to="surface:mail")
     assert world.story() == ["failed"]
-    assert world.last()["reason"] == "surface:mail is not configured on this instance"
+    assert world.last()["reason"] == "the surface mail is not configured on this instance"
 
 
 def test_a_rate_limit_keeps_its_retry_time_and_each_attempt_is_numbered() -> None:

@@ -83,7 +83,7 @@ HOOK = '[webhook.a]\nurl = "https://h/"\n'
         (HOOK + "timeout_s = 0\n", "3:1: timeout_s must be seconds, more than 0"),
         (HOOK + "timeout_s = nan\n", "3:1: timeout_s must be seconds"),
         (HOOK + "timeout_s = true\n", "3:1: timeout_s must be seconds"),
-        (HOOK + "timeout_s = 301\n", "3:1: timeout_s must be seconds"),
+        (HOOK + "timeout_s = 101\n", "3:1: timeout_s must be seconds"),
         (HOOK + "events = []\n", "3:1: events must be a list of types"),
         (HOOK + 'events = "answer"\n', "3:1: events must be a list of types"),
         (HOOK + "max_chars = 0\n", "3:1: max_chars must be 1 or more"),
