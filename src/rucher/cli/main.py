@@ -24,6 +24,7 @@ COMMANDS = {
     "runs": ("rucher.cli.runs", "runs", "List the runs of agents, or show all about one."),
     "run": ("rucher.cli.run", "run", "Pause, cancel, steer, fork or answer one run."),
     "rules": ("rucher.cli.rules", "rules", "Check or list who wakes for what."),
+    "sources": ("rucher.cli.sources", "sources", "Say who may hand events in from outside."),
     "destinations": ("rucher.cli.destinations", "destinations", "List, check and try where events can go outside."),
     "journal": ("rucher.cli.journal", "journal", "Verify, export or archive the journal."),
     "store": ("rucher.cli.store", "store", "Show, migrate or copy the store that holds the journal."),

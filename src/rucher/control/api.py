@@ -12,6 +12,7 @@ from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from rucher import __version__
@@ -19,6 +20,7 @@ from rucher.control.bells import Bells
 from rucher.control.gate import Gate
 from rucher.control.orders import run_orders
 from rucher.control.outcomes import MessageOutcome, outcome, sessions_of
+from rucher.control.problems import problem
 from rucher.kernel.orders import Orders
 from rucher.protocol.errors import BadInput, Denied, Retryable, RucherError
 from rucher.protocol.events import DEFAULT_GROUP, Event
@@ -66,16 +68,18 @@ def build_app(services: Services) -> ASGIApp:
     @app.exception_handler(RucherError)
     async def refuse(_request: Request, error: RucherError) -> JSONResponse:
         status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 500)
-        return JSONResponse(
-            {"title": type(error).__name__, "detail": str(error)}, status, media_type="application/problem+json"
-        )
+        return problem(status, type(error).__name__, str(error))
 
     @app.exception_handler(RequestValidationError)
     async def misread(_request: Request, error: RequestValidationError) -> JSONResponse:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])
-        detail = f"{where}: {fault['msg']}".encode("ascii", "backslashreplace").decode()
-        return JSONResponse({"title": "BadInput", "detail": detail}, 422, media_type="application/problem+json")
+        return problem(422, "BadInput", f"{where}: {fault['msg']}")
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> JSONResponse:
+        detail = f"there is no {request.method} {request.url.path} here: {error.detail}; see docs/ARCHITECTURE.md"
+        return problem(error.status_code, "BadInput", detail, error.headers)
 
     @app.post("/api/v1/messages", status_code=202)
     async def send(message: MessageIn) -> dict[str, Any]:

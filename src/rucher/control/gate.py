@@ -5,8 +5,9 @@ Wrapped around the application by `rucher.control.api`, so that not one byte of 
 
 import hmac
 
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rucher.control.problems import problem
 
 MOST_BYTES = 1 << 20
 """The largest body of a request."""
@@ -26,10 +27,10 @@ class Gate:
             return
         headers = dict(scope["headers"])
         if not hmac.compare_digest(headers.get(b"authorization", b""), self._expected):
-            await _problem(403, "Denied", _CLOSED)(scope, receive, send)
+            await problem(403, "Denied", _CLOSED)(scope, receive, send)
         elif not _small(headers):
             detail = f"a request may have up to {MOST_BYTES:,} bytes, with its length given; send less"
-            await _problem(413, "BadInput", detail)(scope, receive, send)
+            await problem(413, "BadInput", detail)(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
@@ -38,7 +39,3 @@ def _small(headers: dict[bytes, bytes]) -> bool:
     """Whether the body is short, by the length that the server holds the client to; one of unknown length is not."""
     length = headers.get(b"content-length", b"0")
     return b"transfer-encoding" not in headers and length.isdigit() and int(length) <= MOST_BYTES
-
-
-def _problem(status: int, title: str, detail: str) -> JSONResponse:
-    return JSONResponse({"title": title, "detail": detail}, status, media_type="application/problem+json")

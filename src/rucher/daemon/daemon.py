@@ -19,6 +19,7 @@ from rucher import __version__
 from rucher.control.api import MessageIn, Services, build_app
 from rucher.control.bells import Bells
 from rucher.control.destinations import Trials, destination_calls
+from rucher.daemon.entrance import open_entrance
 from rucher.daemon.hops import StoredHops
 from rucher.daemon.lock import Hold, sole_daemon
 from rucher.daemon.logs import write_logs_to
@@ -49,6 +50,7 @@ from rucher.router.router import Router
 from rucher.surfaces.channels.cli import CliChannel
 from rucher.surfaces.delivery import Delivery
 from rucher.surfaces.ingress import IncomingMessage, Ingress
+from rucher.surfaces.sources import SourcesFile
 
 PRIVATE = 0o077
 """The umask of a daemon."""
@@ -135,6 +137,7 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     listener = stack.enter_context(listen(settings.daemon.port, str(instance.config)))
     places = open_places(instance, at.agents)
     rules = open_rules(instance.rules, at.agents, lambda: places.current.names)
+    sources = SourcesFile(instance.sources)
     token, key = instance_token(instance.token, entropy), node_key(instance.node_key, entropy)
     stack.callback(write_logs_to(instance.log))
     store = await stack.enter_async_context(open_store(store_place(instance, settings), clock, instance.archive))
@@ -145,14 +148,15 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     stack.push_async_callback(_seal_at_last, sealer)
     bench = await open_bench(stack, at, store, "daemon")
     bells = Bells(store, clock)
-    door = _door(Ingress(store, clock, entropy, tenant, at.agents.keys), owner)
+    ingress = Ingress(store, clock, entropy, tenant, at.agents.keys)
+    entrance = open_entrance(instance, store, clock, ingress, sources, tenant)
     sessions = Sessions(bench.kernel, clock, at.agents, bench.model.name, versions_of, settings.budget.ceilings)
     outside = Outside(instance, settings.instance.name, key, store, clock)
     watch = PlacesWatch(places, outside, store, clock, tenant)
     surfaces = {"cli": CliChannel(instance.surfaces / "cli")}
     destinations = _destinations(sessions, outside, lambda deliverers: Delivery(store, clock, deliverers), surfaces)
-    more = (destination_calls(Trials(store, clock, tenant, outside.find)),)
     orders = Orders(store, clock, f"owner:{owner}")
+    door, more = _door(ingress, owner), (entrance.calls, destination_calls(Trials(store, clock, tenant, outside.find)))
     app = build_app(Services(settings.instance.name, token, store, bells, door, orders, _trouble(store), more))
     await _record_start(store, tenant, clock.now(), ulid(clock.now(), entropy.bytes(10)))
     works: Works = [
@@ -161,7 +165,8 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
         bells.run(store.head),
         sealer.run(),
         watch.run(),
-        serve(app, listener),
+        serve(entrance.doors(app), listener),
+        entrance.book.run(),
         sweep_daily(store, instance.artifacts, clock),
         warm_quietly(bench.model, at.agents.get(rules.current.default.removeprefix("agent:"))),
         _stopping(stop, bells.close),

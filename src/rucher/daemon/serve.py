@@ -1,4 +1,7 @@
-"""The HTTP server inside the daemon: a loopback socket taken before anything else starts, and uvicorn on it."""
+"""The HTTP server inside the daemon: a loopback socket taken before anything else starts, and uvicorn on it.
+
+A connection on which no whole head of a request arrives in time is closed: strangers who begin and never go on do not pile up.
+"""
 
 import asyncio
 import contextlib
@@ -10,6 +13,7 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.types import ASGIApp
 from typing_extensions import override
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rucher.protocol.errors import BadInput
 
@@ -17,6 +21,8 @@ LOOPBACK = "127.0.0.1"
 MOST_FILES = 65_536
 FAREWELL_S = 1
 """Seconds that a request may still take once the daemon stops."""
+HEAD_S = 10.0
+"""Seconds in which the head of a request must have arrived, from its first byte or from the beginning of the connection."""
 
 
 def listen(port: int, config: str) -> socket.socket:
@@ -52,10 +58,43 @@ class _Server(uvicorn.Server):
         yield
 
 
+class _Impatient(H11Protocol):
+    """Waits `HEAD_S` for the head of a request, and no longer."""
+
+    _deadline: asyncio.TimerHandle | None = None
+
+    @override
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's own
+        super().connection_made(transport)
+        self._watch()
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._relax()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Begin to wait when no request is under way, and end it when one is."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._relax()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(HEAD_S, self.transport.close)
+
+    def _relax(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
 async def serve(app: ASGIApp, listener: socket.socket) -> None:
     """Answer requests until cancelled; those under way then have a moment to end."""
     config = uvicorn.Config(
-        app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=FAREWELL_S
+        app, http=_Impatient, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=FAREWELL_S
     )
     server = _Server(config)
     serving = asyncio.ensure_future(server.serve(sockets=[listener]))

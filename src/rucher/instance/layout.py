@@ -23,6 +23,11 @@ class Instance:
         return self.root / "rules.toml"
 
     @property
+    def sources(self) -> Path:
+        """Who may hand events in from outside, and how that is verified."""
+        return self.root / "sources.toml"
+
+    @property
     def secrets(self) -> Path:
         """One folder a kind of secret (`sources`, `webhooks`), and in it one file a name."""
         return self.state / "secrets"

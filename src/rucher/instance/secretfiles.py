@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from rucher.instance.layout import Instance
 from rucher.instance.text import bytes_of
 from rucher.protocol.errors import BadInput
 
@@ -39,6 +40,20 @@ def read_secrets(path: Path) -> tuple[Secret, ...]:
             f"{path} can be read by others than its owner; change that with: chmod 600 {path}, and make a new secret"
         )
     return tuple(_secret(line, path) for line in text.splitlines() if line.strip())[:MOST_SECRETS]
+
+
+def source_secrets(instance: Instance, name: str) -> Path:
+    """Where the secrets lie that the deliveries of a source are verified with."""
+    return instance.secrets / "sources" / name
+
+
+def state_of(path: Path, now: int) -> str:
+    """How it is with the secrets of a file, for its owner: how many count now, or why none can be read."""
+    try:
+        count = len(valid(read_secrets(path), now))
+    except BadInput as error:
+        return str(error)
+    return {0: "none", 1: "one"}.get(count, f"{count}, as the old ones count still")
 
 
 def valid(secrets: Sequence[Secret], now: int) -> tuple[str, ...]:

@@ -5,12 +5,13 @@ Called by the control interface and by channels. It never decides where a messag
 
 import difflib
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rucher.protocol.errors import BadInput
-from rucher.protocol.events import CONTROL_PLANE, Trust, message
-from rucher.protocol.ids import ulid
+from rucher.protocol.events import CONTROL_PLANE, Draft, Trust, event_id, message
+from rucher.protocol.ids import begun, ulid
 from rucher.protocol.ports import Appended, Clock, Entropy, Journal
 
 MOST_TEXT_BYTES = 256 * 1024
@@ -38,6 +39,24 @@ class IncomingMessage:
     thread: str = ""
     addressed_to: str | None = None
     key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncomingEvent:
+    """What a source hands in that is no chat message; its door has verified it, and stamped all of it but `body`.
+
+    `key` is as of a message. `body` holds at least `text`, `group` and `thread`.
+    """
+
+    source: str
+    type: str
+    principal: str
+    trust: Trust
+    body: Mapping[str, Any]
+    addressed_to: str | None = None
+    key: str | None = None
+    trace_id: str | None = None
+    """The trace that it goes on, where its source may say so; None begins one."""
 
 
 class Ingress:
@@ -74,6 +93,31 @@ class Ingress:
             thread=incoming.thread,
             addressed_to=incoming.addressed_to,
             occurred_at=now,
+        )
+        (appended,) = await self._journal.append(draft)
+        return appended
+
+    async def accept_event(self, incoming: IncomingEvent) -> Appended:
+        """Commit an event from a source and return it, the first one where its key came before; raises as `accept` does."""
+        if incoming.addressed_to is not None:
+            self._verify_address(incoming.addressed_to, incoming.principal)
+        text = str(incoming.body["text"])
+        if (size := len(_encoded("text", text))) > MOST_TEXT_BYTES:
+            raise BadInput(f"the text has {size} bytes, at most {MOST_TEXT_BYTES} are taken; send less")
+        now = self._clock.now()
+        key = ulid(now, self._entropy.bytes(_ULID_RANDOMNESS)) if incoming.key is None else incoming.key
+        new_id = event_id(self._tenant, incoming.source, key)
+        draft = Draft(
+            id=new_id,
+            tenant=self._tenant,
+            source=incoming.source,
+            type=incoming.type,
+            principal=incoming.principal,
+            trust=incoming.trust,
+            trace_id=incoming.trace_id or begun(now, "trace", new_id),
+            occurred_at=now,
+            addressed_to=incoming.addressed_to,
+            body=incoming.body,
         )
         (appended,) = await self._journal.append(draft)
         return appended
