@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
 from rucher.daemon.entrance import open_entrance
+from rucher.daemon.registrystore import StoredRegistry
 from rucher.daemon.serve import listen, serve
 from rucher.instance.layout import Instance
 from rucher.instance.secretfiles import Secret, write_secrets
@@ -102,7 +103,9 @@ class Doorway:
         clock = SystemClock()
         async with open_store(self.instance.journal, clock) as store:
             self._read = lambda: store.read(0, 100_000)
-            ingress = Ingress(store, clock, SystemEntropy(), "local", lambda: {"scribe"})
+            ingress = Ingress(
+                store, clock, SystemEntropy(), "local", lambda: {"scribe"}, StoredRegistry(store, "public")
+            )
             self.entrance = open_entrance(
                 self.instance, store, clock, ingress, SourcesFile(self.instance.sources), "local"
             )

@@ -32,6 +32,7 @@ COMMANDS = {
     "deadletters": ("rucher.cli.deadletters", "deadletters", "Look at what failed; try it again or drop it."),
     "rules": ("rucher.cli.rules", "rules", "Check or list who wakes for what."),
     "sources": ("rucher.cli.sources", "sources", "Say who may hand events in from outside."),
+    "destinations": ("rucher.cli.destinations", "destinations", "List, check and try where events can go outside."),
     "journal": ("rucher.cli.journal", "journal", "Verify, export or archive the journal."),
     "store": ("rucher.cli.store", "store", "Show, migrate or copy the store that holds the journal."),
     "doctor": ("rucher.cli.doctor", "doctor", "Check this machine and this instance, and say what to do."),

@@ -5,6 +5,7 @@ from pathlib import Path
 import click
 
 from rucher.cli.show import clean, document, table
+from rucher.daemon.outside import open_places
 from rucher.daemon.rulebook import SURFACES, destinations
 from rucher.daemon.settings import find_instance
 from rucher.instance.agents import load_agents
@@ -53,7 +54,8 @@ def listed(context: click.Context, *, as_json: bool) -> None:
 
 
 def _taken(instance: Instance, path: Path) -> Rules:
-    known = destinations(load_agents(instance.agents))
+    agents = load_agents(instance.agents)
+    known = destinations(agents) | open_places(instance, agents).current.names
     return RulesFile(path, lambda: known).current
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rucher.protocol.events import Event
-from rucher.protocol.replies import AGENT, unsaid
+from rucher.protocol.replies import unsaid
 
 ENDINGS = {"answer": "answered", "failure": "failed", "question": "waiting"}
 """What an agent may emit at the end of its turn, and the status it gives the message."""
@@ -35,8 +35,12 @@ def outcome(trace: Sequence[Event], event_id: str) -> MessageOutcome | None:
         status = _delivered_as(trace, replies[-1])
         said = unsaid(replies[-1]) or replies[-1].body["text"]
         return MessageOutcome(event_id, message.trace_id, status, said) if status else None
-    hops = {event.id for event in trace if event.type == "hop.made" and event.body["event"] == event_id}
+    made = [event for event in trace if event.type == "hop.made" and event.body["event"] == event_id]
+    hops = {event.id for event in made}
+    elsewhere = {event.id for event in made if event.body["to"].startswith("agent:")}
     for event in trace:
+        if event.type in ("delivery.failed", "delivery.uncertain") and event.parent_id in elsewhere:
+            return MessageOutcome(event_id, message.trace_id, "failed", event.body["reason"])
         if event.type == "route.dropped" and event.body["event"] == event_id:
             return MessageOutcome(event_id, message.trace_id, "dropped", event.body["reason"])
         if event.type in HOP_ENDINGS and event.parent_id in hops:
@@ -46,7 +50,7 @@ def outcome(trace: Sequence[Event], event_id: str) -> MessageOutcome | None:
 
 def _ends(event: Event, event_id: str) -> bool:
     """Whether the event is how a turn about that message ended, or what its agent asks the owner in between."""
-    return event.source == AGENT and event.type in ENDINGS and event.body.get("in_reply_to") == event_id
+    return event.type in ENDINGS and event.body.get("in_reply_to") == event_id
 
 
 def sessions_of(trace: Sequence[Event], message: Event) -> list[str]:
@@ -60,8 +64,11 @@ def _delivered_as(trace: Sequence[Event], reply: Event) -> str | None:
     """The message's status by its reply, or None while the reply is on its way."""
     if unsaid(reply):
         return "silent"
-    status = ENDINGS[reply.type]
-    hops = {event.id for event in trace if event.type == "hop.made" and event.body["event"] == reply.id}
+    status = ENDINGS.get(reply.type, "answered")
+    made = [event for event in trace if event.type == "hop.made" and event.body["event"] == reply.id]
+    # A copy for a webhook says nothing about the room in which the reply is waited for.
+    shown = [event for event in made if event.body["to"].startswith("surface:")]
+    hops = {event.id for event in shown or made}
     dropped = any(event.type == "route.dropped" and event.body["event"] == reply.id for event in trace)
     ends = {event.type for event in trace if event.body.get("hop") in hops and _is_an_end(event)}
     if "delivery.delivered" in ends:

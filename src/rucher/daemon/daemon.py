@@ -8,7 +8,7 @@ instance, over the PostgreSQL store that they share.
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ import uvloop
 from rucher import __version__
 from rucher.control.api import MessageIn, Services, build_app
 from rucher.control.bells import Bells
+from rucher.control.destinations import Trials, destination_calls
 from rucher.control.entities import entity_orders
 from rucher.control.hops import HopOrders, hop_orders
 from rucher.control.orders import run_orders
@@ -26,6 +27,7 @@ from rucher.daemon.hops import StoredHops
 from rucher.daemon.lock import Hold, sole_daemon
 from rucher.daemon.logs import write_logs_to
 from rucher.daemon.models import fetch_weights, warm_quietly
+from rucher.daemon.outside import Agents, Outside, PlacesWatch, open_places
 from rucher.daemon.registrystore import StoredRegistry
 from rucher.daemon.rulebook import open_rules
 from rucher.daemon.serve import allow_many_files, listen, serve
@@ -46,7 +48,7 @@ from rucher.protocol.clock import SystemClock, SystemEntropy
 from rucher.protocol.errors import BadInput, RucherError
 from rucher.protocol.events import DEFAULT_GROUP, Trust, control_event
 from rucher.protocol.ids import caused, ulid
-from rucher.protocol.ports import Appended, Clock
+from rucher.protocol.ports import Appended, Clock, Deliverer
 from rucher.router.dispatch import Destination, Dispatcher
 from rucher.router.entities import Entities
 from rucher.router.router import Router
@@ -139,7 +141,8 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     instance, settings, clock, entropy = at.instance, at.settings, at.clock, at.entropy
     tenant, owner = settings.instance.tenant, settings.instance.owner
     listener = stack.enter_context(listen(settings.daemon.port, str(instance.config)))
-    rules = open_rules(instance.rules, at.agents)
+    places = open_places(instance, at.agents)
+    rules = open_rules(instance.rules, at.agents, lambda: places.current.names)
     sources = SourcesFile(instance.sources)
     token, key = instance_token(instance.token, entropy), node_key(instance.node_key, entropy)
     stack.callback(write_logs_to(instance.log))
@@ -155,28 +158,24 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     ingress = Ingress(store, clock, entropy, tenant, at.agents.keys, known)
     entrance = open_entrance(instance, store, clock, ingress, sources, tenant)
     sessions = Sessions(bench.kernel, store, clock, at.agents, bench.model.name, versions_of, settings.budget.ceilings)
-    destinations: dict[str, Destination] = {
-        "agent": sessions, "surface": Delivery(store, clock, {"cli": CliChannel(instance.surfaces / "cli")}),
-    }  # fmt: skip
+    outside = Outside(instance, settings.instance.name, key, store, clock)
+    watch = PlacesWatch(places, outside, store, clock, tenant)
+    surfaces = {"cli": CliChannel(instance.surfaces / "cli")}
+    destinations = _destinations(sessions, outside, lambda deliverers: Delivery(store, clock, deliverers), surfaces)
     entities = Entities(store, clock, tenant, at.agents.keys, bench.pool.end_sandbox, known.forget)
     me = f"owner:{owner}"
     calls = (
         run_orders(Orders(store, clock, me)),
         entity_orders(entities, me),
         hop_orders(HopOrders(store, clock, me)),
+        destination_calls(Trials(store, clock, tenant, outside.find)),
         entrance.calls,
     )
-    app = build_app(
-        Services(
-            instance=settings.instance.name,
-            token=token,
-            journal=store,
-            bells=bells,
-            accept=_door(ingress, owner),
-            calls=calls,
-            trouble=_trouble(store),
-        )  # fmt: skip
-    )
+    services = Services(
+        instance=settings.instance.name, token=token, journal=store, bells=bells, accept=_door(ingress, owner),
+        calls=calls, trouble=_trouble(store),
+    )  # fmt: skip
+    app = build_app(services)
     await _record_start(store, tenant, clock.now(), ulid(clock.now(), entropy.bytes(10)))
     works: Works = [
         Dispatcher(store, clock, StoredHops(store), destinations, store.head).run(),
@@ -184,6 +183,7 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
         Router(store, clock, rules, tenant, await store.cursor("router")).run(),
         bells.run(store.head),
         sealer.run(),
+        watch.run(),
         serve(entrance.doors(app), listener),
         entrance.book.run(),
         sweep_daily(store, instance.artifacts, clock),
@@ -197,6 +197,18 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
         works.append(archive_daily(store, instance.archive, key.verify_key, settings.store.keep_days, clock))
     announce(f"{settings.instance.name} is up on http://127.0.0.1:{settings.daemon.port}; Ctrl-C stops it")
     await _all(works)
+
+
+def _destinations(
+    sessions: Destination,
+    outside: Outside,
+    delivery: Callable[[Mapping[str, Deliverer]], Destination],
+    surfaces: Mapping[str, Deliverer],
+) -> dict[str, Destination]:
+    """Everything that hops can go to, by kind; each kind has a delivery of its own, as each delivers to other names."""
+    kinds = {kind: delivery(outside.of(kind)) for kind in ("webhook", "file", "instance")}
+    away = outside.of("agent")
+    return {"agent": Agents(sessions, delivery(away), away), "surface": delivery(surfaces), **kinds}
 
 
 async def _worker(at: Place, stack: AsyncExitStack, stop: asyncio.Event, announce: Announce) -> None:

@@ -1,6 +1,6 @@
 """The rules of an instance at start: the generated ones it lacks are added, then the file is read and checked."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from rucher.instance.text import bytes_of
@@ -16,12 +16,15 @@ def destinations(agents: Collection[str]) -> set[str]:
     return {f"agent:{name}" for name in agents} | {f"surface:{name}" for name in SURFACES}
 
 
-def open_rules(path: Path, agents: Collection[str]) -> RulesFile:
-    """The rules file, completed; raises BadInput, with the file as it was, when it cannot be used."""
+def open_rules(path: Path, agents: Collection[str], outside: Callable[[], Collection[str]] = frozenset) -> RulesFile:
+    """The rules file, completed; raises BadInput, with the file as it was, when it cannot be used.
+
+    `outside` gives the destinations of `destinations.toml` that there are now.
+    """
     text = decode(bytes_of(path, "put a backup of the file in its place"), path)
     grown = ensure_generated(text, agents, SURFACES, path)
     if grown != text:
         temporary = path.with_suffix(".toml.new")
         temporary.write_bytes(grown.encode())
         temporary.replace(path)
-    return RulesFile(path, lambda: destinations(agents))
+    return RulesFile(path, lambda: destinations(agents) | set(outside()))

@@ -33,6 +33,11 @@ class Instance:
         return self.state / "secrets"
 
     @property
+    def destinations(self) -> Path:
+        """Webhooks, files and other instances that rules may send to."""
+        return self.root / "destinations.toml"
+
+    @property
     def agents(self) -> Path:
         """The kernel's agent definitions, one Markdown file an agent."""
         return self.root / "kernel" / "agents"

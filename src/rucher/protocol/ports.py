@@ -99,6 +99,8 @@ class Proof(StrEnum):
     DONE = "done"
     NOT_DONE = "not_done"
     UNKNOWN = "unknown"
+    REPEATABLE = "repeatable"
+    """Nobody can tell, and doing it again under the same key does no harm: whoever receives it knows the key."""
 
 
 class Tools(Protocol):

@@ -28,7 +28,7 @@ from rucher.router.shadows import shadowed
 
 _TOP_KEYS = ("default", "rule")
 _RULE_KEYS = ("id", "match", "to", "continue", "generated")
-_DESTINATION = re.compile(r"(?:agent|surface):[a-z0-9][a-z0-9._-]*")
+_DESTINATION = re.compile(r"(?:agent|surface|webhook|file|instance):[a-z0-9][a-z0-9._-]*")
 
 
 def parse(text: str, path: FileName) -> Rules:
@@ -171,7 +171,11 @@ class _Reading(Reading):
         if _DESTINATION.fullmatch(name):
             self.mentions.append(Mention(name, path))
             return True
-        self.complain(path, f"{name!r} is no destination; write agent:NAME or surface:NAME, in small letters")
+        self.complain(
+            path,
+            f"{name!r} is no destination; write agent:NAME, surface:NAME, webhook:NAME, file:NAME or instance:NAME, in "
+            "small letters",
+        )
         return False
 
     def _reachable(self, rules: list[Rule]) -> None:

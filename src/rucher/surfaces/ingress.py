@@ -76,6 +76,8 @@ class IncomingEvent:
     body: Mapping[str, Any]
     addressed_to: str | None = None
     key: str | None = None
+    trace_id: str | None = None
+    """The trace that it goes on, where its source may say so; None begins one."""
 
 
 class Ingress:
@@ -145,7 +147,7 @@ class Ingress:
             type=incoming.type,
             principal=incoming.principal,
             trust=incoming.trust,
-            trace_id=begun(now, "trace", new_id),
+            trace_id=incoming.trace_id or begun(now, "trace", new_id),
             occurred_at=now,
             addressed_to=incoming.addressed_to,
             body=incoming.body,

@@ -87,6 +87,8 @@ def event_of(source: Source, verified: Verified, delivery: Delivery, payload: An
         body=body,
         addressed_to=cloud.addressed_to if cloud else None,
         key=verified.key or _key(source, delivery, payload),
+        # Only another node, which signs with its own key, goes on with a trace of ours.
+        trace_id=cloud.chain.get("trace") if cloud and source.scheme is Scheme.ED25519 else None,
     )
 
 

@@ -196,6 +196,12 @@ def test_of_a_cloud_event_what_it_says_is_taken_over_and_never_who_it_says_it_is
     assert (plain.body["payload"], plain.body["text"], plain.addressed_to) == ([1], "t: [1]", None)
 
 
+def test_only_another_node_goes_on_with_a_trace_of_ours() -> None:
+    said = {"specversion": "1.0", "type": "t", "traceid": ID, "data": {"text": "hi"}}
+    assert made(Scheme.ED25519, said).trace_id == ID
+    assert [made(scheme, said).trace_id for scheme in (Scheme.STANDARD, Scheme.BEARER)] == [None, None]
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from rucher.engine.models.wire.failures import failed_midway, refused, retry_after
+from rucher.engine.models.wire.failures import failed_midway, refused
 from rucher.protocol.errors import Permanent, Retryable
+from rucher.protocol.retrying import retry_after
 
 WHERE = "api.example.org, model m"
 

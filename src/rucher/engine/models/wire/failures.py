@@ -1,12 +1,11 @@
 """What a refusal of the wire means: try again, or tell a person what to change. Pure."""
 
 import json
-import math
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from rucher.protocol.errors import Permanent, Retryable
+from rucher.protocol.retrying import retry_after
 
 _SERVER_FAILS = 500
 _REDIRECTS = range(300, 400)
@@ -42,19 +41,6 @@ def failed_midway(error: str, where: str) -> Retryable | Permanent:
     return Retryable(told) if remedy is None else Permanent(f"{told} ({remedy})")
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait as the provider says; a date is measured against the answer's own Date, so no clock is read."""
-    for name, factor in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        seconds = _number(headers.get(name))
-        if seconds is not None:
-            return max(0.0, seconds * factor)
-    try:
-        until = parsedate_to_datetime(headers["retry-after"])
-        return max(0.0, (until - parsedate_to_datetime(headers["date"])).total_seconds())
-    except (KeyError, ValueError, TypeError):
-        return None
-
-
 def _remedy(reason: str, code: str) -> str | None:
     """What helps when trying again cannot, as far as the provider's words tell; None when they do not."""
     if any(mark in code for mark in _NO_CREDIT):
@@ -78,14 +64,6 @@ def _advice(status: int) -> str:
             return "redirects are not followed, so that the key goes nowhere else: set base_url to the final address"
         case _:
             return "the endpoint refused the request: check name and base_url under [model]"
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        value = float(text or "")
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
 
 
 def _reason(body: str) -> tuple[str, str]:
