@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from rucher.protocol.errors import BadInput
 from rucher.protocol.events import Event, Trust
+from rucher.protocol.positions import KeyPath, positions
 from rucher.router.conditions import condition, covers
 from rucher.router.generated import ensure_generated
 from rucher.router.index import Index
 from rucher.router.parse import parse
-from rucher.router.positions import KeyPath, positions
 from rucher.router.rules import Decision, Dropped, Route, Rule, Rules, decide
 from rucher.router.shadows import shadows
 from tests.unit.router.builders import HEAD, event

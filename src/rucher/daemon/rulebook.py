@@ -4,8 +4,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from rucher.instance.text import bytes_of
+from rucher.protocol.tomltext import decode
 from rucher.router.generated import ensure_generated
-from rucher.router.parse import decode
 from rucher.router.reload import RulesFile
 
 SURFACES = ("cli",)

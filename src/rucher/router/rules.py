@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rucher.protocol.events import Event, Trust
+from rucher.protocol.positions import KeyPath
 from rucher.router.conditions import Condition
 from rucher.router.index import Index
-from rucher.router.positions import KeyPath
 
 DEFAULT_RULE = "default"
 """The rule id of routes that the file's `default` made; no rule may have it."""
