@@ -32,6 +32,7 @@ _WHOLE = {
 _BEFORE: Mapping[str, tuple[Any, ...]] = {
     "cursors": ("",), "hops": ("",), "sessions": ("",), "runs": ("",), "waits": ("", "", -1), "signals": ("",),
     "budgets": ("", ""), "steers": (0,), "artifacts": ("",), "archived_ids": ("",),
+    "schedules": ("",), "fires": ("", -1), "schedule_proposals": (0,),
 }  # fmt: skip
 """Tables that are read in pages, with what stands before their first key; the columns of its key are a table's first."""
 

@@ -1,13 +1,14 @@
 """What each event changes in the views: a pure function from event to statements, applied in the event's own transaction.
 
 The store calls `changes` for every event it takes, and `rebuild` calls it again for all of them: the same events always
-give the same views. Runs' views are in `runviews.py`.
+give the same views. Runs' views are in `runviews.py`, those of schedules in `scheduleviews.py`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rucher.journal.rows import SOURCE, TYPE, Row, event_of
 from rucher.journal.runviews import RUN_FOLDS, Change
+from rucher.journal.scheduleviews import SCHEDULE_FOLDS
 from rucher.protocol.events import CONTROL_PLANE, Event
 
 MUST_CHANGE = frozenset({"budget.reserve"})
@@ -93,7 +94,11 @@ FOLDS: Mapping[str, Callable[[Event], Iterator[Change]]] = {
     "session.stopped": _session_becomes("stopped"),
     "session.restarted": _session_becomes("open"),
     **RUN_FOLDS,
+    **SCHEDULE_FOLDS,
 }
 """By the type of a control-plane event."""
-VIEWS = ("cursors", "hops", "sessions", "runs", "waits", "signals", "budgets", "steers", "artifacts")
+VIEWS = (
+    "cursors", "hops", "sessions", "runs", "waits", "signals", "budgets", "steers", "artifacts", "schedules", "fires",
+    "schedule_proposals",
+)  # fmt: skip
 """The tables that `changes` fills, and that a rebuild empties first."""

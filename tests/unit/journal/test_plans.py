@@ -12,7 +12,18 @@ from rucher.journal.statements import named
 from rucher.journal.store import open_store
 from rucher.protocol.clock import SystemClock
 
-GROWING = ("events", "runs", "hops", "waits", "signals", "budgets", "steers", "artifacts")
+GROWING = (
+    "events",
+    "runs",
+    "hops",
+    "waits",
+    "signals",
+    "budgets",
+    "steers",
+    "artifacts",
+    "fires",
+    "schedule_proposals",
+)
 OF_WHAT_IS_OPEN = (
     "runs_wished",
     "runs_waiting",
@@ -21,6 +32,7 @@ OF_WHAT_IS_OPEN = (
     "hops_open",
     "hops_ended_badly",
     "waits_due",
+    "schedule_proposals_open",
 )
 """Partial indexes: they hold what goes on, or what a person still has to look at."""
 READ_THROUGH = {"event.anywhere", "event.count", "artifacts.all"}

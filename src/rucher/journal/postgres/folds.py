@@ -18,8 +18,8 @@ from rucher.journal.statements import for_postgres, named
 from rucher.journal.views import MUST_CHANGE, changes
 
 INTEGERS = frozenset({
-    "amount", "at", "bytes", "ceiling", "due_at", "engine_version", "input_tokens", "item", "nanodollars", "output_tokens",
-    "priority", "released", "seq", "unpriced",
+    "amount", "at", "bytes", "ceiling", "due_at", "engine_version", "first_at", "input_tokens", "item", "late_us",
+    "nanodollars", "output_tokens", "planned_at", "priority", "proposal", "released", "seq", "times", "unpriced",
 })  # fmt: skip
 """The parameters of views.sql that are numbers; all others are texts."""
 
