@@ -24,6 +24,7 @@ COMMANDS = {
     "runs": ("rucher.cli.runs", "runs", "List the runs of agents, or show all about one."),
     "run": ("rucher.cli.run", "run", "Pause, cancel, steer, fork or answer one run."),
     "rules": ("rucher.cli.rules", "rules", "Check or list who wakes for what."),
+    "schedules": ("rucher.cli.schedules", "schedules", "List, check, pause or fire what is said by the clock."),
     "journal": ("rucher.cli.journal", "journal", "Verify, export or archive the journal."),
     "store": ("rucher.cli.store", "store", "Show, migrate or copy the store that holds the journal."),
     "doctor": ("rucher.cli.doctor", "doctor", "Check this machine and this instance, and say what to do."),

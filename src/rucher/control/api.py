@@ -4,11 +4,11 @@ Built by the daemon and served on a loopback port. Every call needs the instance
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request
+from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict
@@ -49,6 +49,8 @@ class Services:
     orders: Orders
     trouble: Callable[[str], Awaitable[str]]
     """Why the session named cannot work just now; empty when it can."""
+    also: Sequence[APIRouter] = ()
+    """The calls of further parts, each under `/api/v1` too."""
 
 
 LONGEST_WAIT_S = 55.0
@@ -92,7 +94,8 @@ def build_app(services: Services) -> ASGIApp:
         except TimeoutError:
             return {"event_id": event_id, "trace_id": message.trace_id, "status": "pending", "answer": ""}
 
-    app.include_router(run_orders(services.orders), prefix="/api/v1")
+    for router in (run_orders(services.orders), *services.also):
+        app.include_router(router, prefix="/api/v1")
 
     @app.get("/api/v1/health")
     async def health() -> dict[str, str]:

@@ -18,15 +18,18 @@ import uvloop
 from rucher import __version__
 from rucher.control.api import MessageIn, Services, build_app
 from rucher.control.bells import Bells
+from rucher.control.schedules import schedule_orders
 from rucher.daemon.hops import StoredHops
 from rucher.daemon.lock import Hold, sole_daemon
 from rucher.daemon.logs import write_logs_to
 from rucher.daemon.models import fetch_weights, warm_quietly
+from rucher.daemon.rulebook import destinations as known_destinations
 from rucher.daemon.rulebook import open_rules
 from rucher.daemon.serve import allow_many_files, listen, serve
 from rucher.daemon.sessions import Sessions
 from rucher.daemon.settings import Settings, load_settings, store_place
 from rucher.daemon.sweeping import archive_daily, sweep_daily
+from rucher.daemon.timetable import open_schedules, timetable
 from rucher.daemon.work import versions_of
 from rucher.daemon.workers import Bench, Place, open_bench
 from rucher.engine.weights import Progress
@@ -131,6 +134,7 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     instance, settings, clock, entropy = at.instance, at.settings, at.clock, at.entropy
     tenant, owner = settings.instance.tenant, settings.instance.owner
     listener = stack.enter_context(listen(settings.daemon.port, str(instance.config)))
+    planned = open_schedules(instance, settings, lambda: known_destinations(at.agents))
     rules = open_rules(instance.rules, at.agents)
     token, key = instance_token(instance.token, entropy), node_key(instance.node_key, entropy)
     stack.callback(write_logs_to(instance.log))
@@ -148,11 +152,14 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
         "agent": sessions, "surface": Delivery(store, clock, {"cli": CliChannel(instance.surfaces / "cli")}),
     }  # fmt: skip
     orders = Orders(store, clock, f"owner:{owner}")
-    app = build_app(Services(settings.instance.name, token, store, bells, door, orders, _trouble(store)))
+    times = timetable(planned, store, clock, bench.pool, tenant)
+    also = (schedule_orders(times.schedules, times.proposals, f"owner:{owner}"),)
+    app = build_app(Services(settings.instance.name, token, store, bells, door, orders, _trouble(store), also))
     await _record_start(store, tenant, clock.now(), ulid(clock.now(), entropy.bytes(10)))
     works: Works = [
         Dispatcher(store, clock, StoredHops(store), destinations, store.head).run(),
         Router(store, clock, rules, tenant, await store.cursor("router")).run(),
+        times.schedules.run(),
         bells.run(store.head),
         sealer.run(),
         serve(app, listener),

@@ -15,6 +15,7 @@ from rucher.protocol.events import DEFAULT_GROUP, Event, control_event
 from rucher.protocol.ids import caused, derived
 from rucher.protocol.ports import Clock
 from rucher.router.dispatch import Hop
+from rucher.surfaces.schedules.plan import SOURCE as SCHEDULE
 
 Ceilings = Mapping[str, int]
 """Limits of a run's budget by measure; a measure that is missing has none."""
@@ -73,5 +74,7 @@ def session_id(tenant: str, agent: str, room: str, thread: str) -> str:
 
 
 def room_of(event: Event) -> str:
-    """The room that an event was said in: `surface:group`."""
+    """The room that an event was said in: `surface:group`. A schedule is no surface; its file says where it speaks."""
+    if event.source == SCHEDULE and "room" in event.body:
+        return str(event.body["room"])
     return f"{event.source}:{event.body.get('group', DEFAULT_GROUP)}"

@@ -159,10 +159,9 @@ def test_what_cron_knows_is_taken(cron: str) -> None:
 
 
 @given(st.text(alphabet="0123456789*/,-#LW MONJAN", max_size=30))
-def test_any_text_is_either_refused_in_one_line_or_due_some_day(cron: str) -> None:
+def test_any_text_is_either_refused_or_due_some_day(cron: str) -> None:
     try:
         demand_cron(cron)
-    except BadInput as error:
-        assert "\n" not in str(error)
+    except BadInput:
         return
     assert next(moments(Timing("Europe/Paris", cron), 0)) > 0
