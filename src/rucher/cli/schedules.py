@@ -17,7 +17,7 @@ from rucher.cli.reading import LAST_SEQ, MOST_ROWS, read
 from rucher.cli.show import clean, document, iso, plain, table
 from rucher.control.steps import short
 from rucher.daemon.rulebook import destinations
-from rucher.daemon.settings import find_instance, load_settings
+from rucher.daemon.settings import find_instance, load_settings, store_place
 from rucher.daemon.timetable import open_schedules
 from rucher.instance.agents import load_agents
 from rucher.instance.layout import Instance
@@ -29,7 +29,7 @@ from rucher.protocol.ids import ulid
 from rucher.surfaces.schedules.due import next_planned
 from rucher.surfaces.schedules.parse import warnings
 from rucher.surfaces.schedules.plan import Plan, Schedule
-from rucher.surfaces.schedules.times import moment, moments, shown
+from rucher.surfaces.schedules.times import micros, moment, moments, shown
 
 COLUMNS = ("ID", "WHEN", "ZONE", "NEXT", "STATE", "LAST", "TO", "TEXT")
 FIRE_COLUMNS = ("PLANNED", "SCHEDULE", "STATE", "TIMES", "LATE", "EVENT", "BY", "SAYS")
@@ -49,7 +49,7 @@ def schedules() -> None:
 def listed(context: click.Context, *, as_json: bool) -> None:
     """List the schedules, with when each fires next and what came of it last."""
     plan = _plan(find_instance(context.obj))
-    stand = read(context.obj, _stand)
+    stand = _standing(context)
     rows = [_facts(one, stand, SystemClock().now()) for one in plan.schedules]
     if as_json:
         document(rows)
@@ -64,8 +64,9 @@ def listed(context: click.Context, *, as_json: bool) -> None:
 def show(context: click.Context, name: str, *, as_json: bool) -> None:
     """Show all about one schedule: what the file says, its next times, and what came of the last."""
     one = _one(_plan(find_instance(context.obj)), name)
-    stand = read(context.obj, _stand)
-    fires = read(context.obj, lambda store: store.rows("fires.of_schedule_before", name, LAST_SEQ, 10))
+    stand = _standing(context)
+    statement = "fires.of_schedule_before", name, LAST_SEQ, 10
+    fires = read(context.obj, lambda store: store.rows(*statement)) if stand[0] else []
     now = SystemClock().now()
     facts = _facts(one, stand, now)
     facts["upcoming"] = [iso(at) for at in islice(moments(one.timing, now), 5)] if facts["next"] else []
@@ -73,7 +74,8 @@ def show(context: click.Context, name: str, *, as_json: bool) -> None:
         document(facts | {"fires": [_fire_json(row) for row in fires]})
         return
     for key, value in facts.items():
-        click.echo(clean(f"{key:<11} {', '.join(value) if isinstance(value, list) else value}"))
+        if value and key != "last":
+            click.echo(clean(f"{key:<11} {', '.join(value) if isinstance(value, list) else value}"))
     click.echo()
     _show_fires(fires, {name: one.timing.zone})
 
@@ -226,6 +228,15 @@ def _one(plan: Plan, name: str) -> Schedule:
     return found
 
 
+def _standing(context: click.Context) -> tuple[dict[str, Row], dict[str, Row]]:
+    """Where each schedule stands; before the first start nowhere, and the file can be looked at nevertheless."""
+    instance = find_instance(context.obj)
+    place = store_place(instance, load_settings(instance))
+    if isinstance(place, Path) and not place.exists():
+        return {}, {}
+    return read(context.obj, _stand)
+
+
 async def _stand(store: StoreReader) -> tuple[dict[str, Row], dict[str, Row]]:
     """Where each schedule stands, and what came of each last, as the journal knows it."""
     rows, last = await store.rows("schedules.all"), await store.rows("fires.last_of_each")
@@ -241,7 +252,7 @@ def _facts(one: Schedule, stand: tuple[dict[str, Row], dict[str, Row]], now: int
     elif not one.enabled:
         state = "off"
     return {
-        "id": one.id, "when": one.timing.cron or shown(one.timing.at or 0, one.timing.zone), "zone": one.timing.zone,
+        "id": one.id, "when": one.timing.cron or _wall(one.timing.at or 0, one.timing.zone), "zone": one.timing.zone,
         "state": state, "next": iso(planned) if planned is not None and state == "on" else "", "to": one.to, "room": one.room,
         "thread": one.thread, "misfire": one.misfire.value, "catch_up": one.catch_up, "within_s": one.within_s,
         "jitter_s": one.jitter_s, "gate": one.gate, "gate_fails": one.gate_fails.value, "text": one.text,
@@ -251,8 +262,7 @@ def _facts(one: Schedule, stand: tuple[dict[str, Row], dict[str, Row]], now: int
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     last = row["last"]
-    zone = ZoneInfo(row["zone"])
-    following = datetime.fromisoformat(row["next"]).astimezone(zone).isoformat(" ", "minutes") if row["next"] else "-"
+    following = _wall(micros(datetime.fromisoformat(row["next"])), row["zone"]) if row["next"] else "-"
     return (
         row["id"], row["when"], row["zone"], following, row["state"],
         f"{last['state']} {last['planned_at'][:16]}Z" if last else "-", row["to"] or "the rules", short(row["text"]),
@@ -264,10 +274,14 @@ def _show_fires(rows: Sequence[Row], zones: Mapping[str, str]) -> None:
 
 
 def _fire_cells(row: Row, zone: str) -> tuple[str, ...]:
-    planned = moment(row["planned_at"]).astimezone(ZoneInfo(zone)).isoformat(" ", "seconds")
     late = f"{row['late_us'] / 1e6:.0f} s" if row["late_us"] else "-"
     said = row["event_id"] or "-", row["by_whom"] or "-", short(row["detail"])
-    return (planned, row["schedule"], row["state"], str(row["times"]), late, *said)
+    return (_wall(row["planned_at"], zone), row["schedule"], row["state"], str(row["times"]), late, *said)
+
+
+def _wall(us: int, zone: str) -> str:
+    """A moment on the wall clock of a zone, with its offset."""
+    return moment(us).astimezone(ZoneInfo(zone)).isoformat(" ", "seconds")
 
 
 def _fire_json(row: Row) -> dict[str, Any]:

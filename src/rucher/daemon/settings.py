@@ -181,14 +181,11 @@ def zone_of(settings: Settings, localtime: Path = Path("/etc/localtime")) -> str
     """
     if settings.instance.zone:
         return settings.instance.zone
-    _, _, linked = str(localtime.resolve()).partition("/zoneinfo/")
-    for told in (os.environ.get("TZ", "").removeprefix(":"), linked):
-        if told:
-            try:
-                return zone_named(told).key
-            except BadInput:
-                continue
-    return ""
+    told = os.environ.get("TZ", "").removeprefix(":") or str(localtime.resolve())
+    try:
+        return zone_named(told.partition("/zoneinfo/")[2] or told).key
+    except BadInput:
+        return ""
 
 
 def store_place(instance: Instance, settings: Settings) -> Place:

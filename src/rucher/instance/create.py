@@ -103,6 +103,7 @@ _CONFIG = """\
 name = "{name}"
 # tenant = "local"        # the second part of every event's subject
 # owner = "owner"         # who you are: the principal of what you send is owner:<this>
+# zone = "Europe/Paris"   # the time zone of schedules that name none; else the machine's own
 
 [daemon]
 port = {port}               # on the loopback address only; commands find it here

@@ -1,7 +1,7 @@
 """Schedules that really run, on a real store, by a clock that the test moves."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +9,8 @@ from typing import Any
 
 from rucher.journal.store import JournalStore, open_store
 from rucher.protocol.errors import RucherError
-from rucher.protocol.events import Event
+from rucher.protocol.events import Draft, Event
+from rucher.protocol.ports import Appended
 from rucher.surfaces.schedules.file import SchedulesFile
 from rucher.surfaces.schedules.plan import Schedule
 from rucher.surfaces.schedules.proposals import Proposals
@@ -48,6 +49,31 @@ class Answers:
         return self.verdict if isinstance(self.verdict, Verdict) else self.verdict()
 
 
+class Cut(BaseException):
+    """The process ends here, as by kill -9."""
+
+
+@dataclass
+class CutStore:
+    """A store whose process ends at its append number `at`, just before it commits or just after."""
+
+    store: JournalStore
+    at: int
+    committed: bool
+    appends: int = 0
+
+    async def rows(self, statement: str, *parameters: Any) -> Sequence[Mapping[str, Any]]:
+        return await self.store.rows(statement, *parameters)
+
+    async def append(self, *drafts: Draft) -> tuple[Appended, ...]:
+        self.appends += 1
+        if self.appends != self.at:
+            return await self.store.append(*drafts)
+        if self.committed:
+            await self.store.append(*drafts)
+        raise Cut
+
+
 @dataclass
 class Desk:
     """What a test of running schedules holds."""
@@ -58,11 +84,15 @@ class Desk:
     schedules: Schedules
     proposals: Proposals
     gate: Answers
+    running: asyncio.Future[None]
 
     async def idle(self) -> None:
         """Return once the schedules sleep, and no fire is under way."""
         await settled()
-        await until(lambda: self.clock.sleeping > 0 and not _under_way(), "the schedules did not come to rest")
+        await until(
+            lambda: self.running.done() or (self.clock.sleeping > 0 and not _under_way()),
+            "the schedules did not come to rest",
+        )
         await settled()
 
     async def passes(self, seconds: float) -> None:
@@ -94,17 +124,24 @@ def _under_way() -> bool:
 
 @asynccontextmanager
 async def desk(
-    folder: Path, text: str | None = None, clock: ManualClock | None = None, gate: Answers | None = None
+    folder: Path,
+    text: str | None = None,
+    clock: ManualClock | None = None,
+    gate: Answers | None = None,
+    cut: tuple[int, bool] | None = None,
 ) -> AsyncIterator[Desk]:
-    """Schedules of this text (none: as the file stands) that run until the test leaves; again over the same folder goes on."""
+    """Schedules of this text (none: as the file stands) that run until the test leaves; again over the same folder goes on.
+
+    `cut` ends them at that append, before or after it was committed.
+    """
     path, clock, gate = folder / "schedules.toml", clock or ManualClock(), gate or Answers()
     if text is not None:
         path.write_text(text)
     async with open_store(folder / "rucher.db", clock) as store:
         file = SchedulesFile(path, folder, lambda: KNOWN, "UTC")
-        schedules = Schedules(store, clock, file, gate, "local")
-        made = Desk(store, clock, path, schedules, Proposals(store, clock, file, "local"), gate)
+        schedules = Schedules(CutStore(store, *cut) if cut else store, clock, file, gate, "local")
         running = asyncio.ensure_future(schedules.run())
+        made = Desk(store, clock, path, schedules, Proposals(store, clock, file, "local"), gate, running)
         try:
             await made.idle()
             yield made

@@ -87,6 +87,28 @@ def test_three_days_offline_are_dealt_with_by_policy_and_the_ledger_shows_it(tmp
     asyncio.run(go())
 
 
+@pytest.mark.parametrize("committed", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+@pytest.mark.parametrize("misfire", ["once", "all"])
+def test_killed_before_or_after_any_commit_no_fire_is_lost_and_none_is_doubled(
+    tmp_path: Path, misfire: str, at: int, *, committed: bool
+) -> None:
+    async def go() -> None:
+        clock = ManualClock()
+        async with desk(tmp_path, f'{DAILY}misfire = "{misfire}"\n', clock) as here:
+            await here.passes(HOUR)
+        clock.advance(3 * DAY + HOUR)
+        async with desk(tmp_path, None, clock, cut=(at, committed)) as here:
+            assert here.running.done() == (at <= (2 if misfire == "once" else 3))
+        async with desk(tmp_path, None, clock) as here:
+            told = sorted(await here.ledger())
+            fired = [hour for _, state, hour in told if state == "fired"]
+            assert fired == ([1.0, 73.0] if misfire == "once" else [1.0, 25.0, 49.0, 73.0])
+            assert len(await here.fired()) == len(fired)
+
+    asyncio.run(go())
+
+
 def test_started_twice_at_one_moment_nothing_is_doubled(tmp_path: Path) -> None:
     async def go() -> None:
         clock = ManualClock()
