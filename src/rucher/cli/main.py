@@ -33,6 +33,7 @@ COMMANDS = {
     "rules": ("rucher.cli.rules", "rules", "Check or list who wakes for what."),
     "sources": ("rucher.cli.sources", "sources", "Say who may hand events in from outside."),
     "destinations": ("rucher.cli.destinations", "destinations", "List, check and try where events can go outside."),
+    "schedules": ("rucher.cli.schedules", "schedules", "List, check, pause or fire what is said by the clock."),
     "journal": ("rucher.cli.journal", "journal", "Verify, export or archive the journal."),
     "store": ("rucher.cli.store", "store", "Show, migrate or copy the store that holds the journal."),
     "doctor": ("rucher.cli.doctor", "doctor", "Check this machine and this instance, and say what to do."),

@@ -22,6 +22,7 @@ from rucher.control.destinations import Trials, destination_calls
 from rucher.control.entities import entity_orders
 from rucher.control.hops import HopOrders, hop_orders
 from rucher.control.orders import run_orders
+from rucher.control.schedules import schedule_orders
 from rucher.daemon.entrance import open_entrance
 from rucher.daemon.hops import StoredHops
 from rucher.daemon.lock import Hold, sole_daemon
@@ -29,11 +30,13 @@ from rucher.daemon.logs import write_logs_to
 from rucher.daemon.models import fetch_weights, warm_quietly
 from rucher.daemon.outside import Agents, Outside, PlacesWatch, open_places
 from rucher.daemon.registrystore import StoredRegistry
+from rucher.daemon.rulebook import destinations as known_destinations
 from rucher.daemon.rulebook import open_rules
 from rucher.daemon.serve import allow_many_files, listen, serve
 from rucher.daemon.sessions import Sessions
 from rucher.daemon.settings import Settings, load_settings, store_place
 from rucher.daemon.sweeping import archive_daily, sweep_daily
+from rucher.daemon.timetable import open_schedules, timetable
 from rucher.daemon.work import versions_of
 from rucher.daemon.workers import Bench, Place, open_bench
 from rucher.engine.weights import Progress
@@ -142,6 +145,7 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     tenant, owner = settings.instance.tenant, settings.instance.owner
     listener = stack.enter_context(listen(settings.daemon.port, str(instance.config)))
     places = open_places(instance, at.agents)
+    planned = open_schedules(instance, settings, lambda: known_destinations(at.agents) | set(places.current.names))
     rules = open_rules(instance.rules, at.agents, lambda: places.current.names)
     sources = SourcesFile(instance.sources)
     token, key = instance_token(instance.token, entropy), node_key(instance.node_key, entropy)
@@ -164,11 +168,13 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     destinations = _destinations(sessions, outside, lambda deliverers: Delivery(store, clock, deliverers), surfaces)
     entities = Entities(store, clock, tenant, at.agents.keys, bench.pool.end_sandbox, known.forget)
     me = f"owner:{owner}"
+    times = timetable(planned, store, clock, bench.pool, tenant)
     calls = (
         run_orders(Orders(store, clock, me)),
         entity_orders(entities, me),
         hop_orders(HopOrders(store, clock, me)),
         destination_calls(Trials(store, clock, tenant, outside.find)),
+        schedule_orders(times.schedules, times.proposals, me),
         entrance.calls,
     )
     services = Services(
@@ -181,6 +187,7 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
         Dispatcher(store, clock, StoredHops(store), destinations, store.head).run(),
         Notices(store, clock, StoredHops(store), tenant, f"cli:{DEFAULT_GROUP}").run(),
         Router(store, clock, rules, tenant, await store.cursor("router")).run(),
+        times.schedules.run(),
         bells.run(store.head),
         sealer.run(),
         watch.run(),

@@ -4,6 +4,7 @@
 |--------------------|---------------------------------------------------------------------|
 | `RUCHER_INSTANCE`  | the instance that commands speak to, instead of the current folder  |
 | `RUCHER_STORE_URL` | the PostgreSQL database of the journal, instead of `store.url`         |
+| `TZ`               | the time zone of schedules, where neither they nor `instance.zone` name one |
 | `RUCHER_CACHE`     | where weights and the launch kit are kept, instead of the user's cache |
 | `RUCHER_WEIGHTS`   | a folder that holds the weights already, or shall                   |
 | the one named by `model.key_env` | the key of a model's endpoint                         |
@@ -15,13 +16,14 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from rucher.instance.layout import CONFIG, Instance
 from rucher.instance.text import text_of
 from rucher.journal.store import Place
 from rucher.protocol.errors import BadInput
+from rucher.surfaces.schedules.times import zone_named
 
 MEND = "mend it, or put a backup of the file in its place"
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,60}$")]
@@ -63,12 +65,27 @@ ModelSettings = Annotated[
 
 
 class InstanceSettings(_Strict):
-    """Who this instance is and whom it serves. `unknown_senders`: what becomes of them in rooms that do not say it."""
+    """Who this instance is and whom it serves. `unknown_senders`: what becomes of them in rooms that do not say it. `zone` is
+    the time zone of schedules that name none.
+    """
 
     name: Name
     tenant: Name = "local"
     owner: Name = "owner"
     unknown_senders: Literal["strict", "ask", "public"] = "ask"
+    zone: str = ""
+
+    @field_validator("zone")
+    @classmethod
+    def _demand_zone(cls, told: str) -> str:
+        if told:
+            try:
+                zone_named(told)
+            except BadInput as error:
+                raise PydanticCustomError(
+                    "zone", "{reason}", {"reason": f"{error}; write one as in Europe/Paris"}
+                ) from error
+        return told
 
 
 class DaemonSettings(_Strict):
@@ -158,6 +175,20 @@ def load_settings(instance: Instance) -> Settings:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])
         raise BadInput(f"{path}: {where}: {fault['msg']}; mend it and try again") from error
+
+
+def zone_of(settings: Settings, localtime: Path = Path("/etc/localtime")) -> str:
+    """The time zone of schedules that name none: the settings', else the machine's own; empty when it tells none by name.
+
+    A mere offset is no zone: it would be wrong for half of the year. `localtime` is as in localtime(5).
+    """
+    if settings.instance.zone:
+        return settings.instance.zone
+    told = os.environ.get("TZ", "").removeprefix(":") or str(localtime.resolve())
+    try:
+        return zone_named(told.partition("/zoneinfo/")[2] or told).key
+    except BadInput:
+        return ""
 
 
 def store_place(instance: Instance, settings: Settings) -> Place:

@@ -104,6 +104,7 @@ name = "{name}"
 # tenant = "local"        # the second part of every event's subject
 # owner = "owner"         # who you are: the principal of what you send is owner:<this>
 # unknown_senders = "ask" # strict: dropped; ask: held until you say `rucher users admit`; public: heard like anybody
+# zone = "Europe/Paris"   # the time zone of schedules that name none; else the machine's own
 
 [daemon]
 port = {port}               # on the loopback address only; commands find it here

@@ -38,6 +38,11 @@ class Instance:
         return self.root / "destinations.toml"
 
     @property
+    def schedules(self) -> Path:
+        """What is said when, by the clock; there need be none."""
+        return self.root / "schedules.toml"
+
+    @property
     def agents(self) -> Path:
         """The kernel's agent definitions, one Markdown file an agent."""
         return self.root / "kernel" / "agents"

@@ -32,7 +32,8 @@ _WHOLE = {
 _BEFORE: Mapping[str, tuple[Any, ...]] = {
     "cursors": ("",), "hops": ("",), "deliveries": ("", -1), "sessions": ("",), "notes": ("", ""), "runs": ("",),
     "waits": ("", "", -1), "signals": ("",), "users": ("",), "rooms": ("",), "roles": ("", ""), "held": ("",),
-    "engaged": ("", "", ""), "budgets": ("", ""), "steers": (0,), "artifacts": ("",), "archived_ids": ("",),
+    "engaged": ("", "", ""), "budgets": ("", ""), "steers": (0,), "artifacts": ("",), "schedules": ("",), "fires": ("", -1),
+    "schedule_proposals": (0,), "archived_ids": ("",),
 }  # fmt: skip
 """Tables that are read in pages, with what stands before their first key; the columns of its key are a table's first."""
 

@@ -10,6 +10,7 @@ from rucher.journal.deliveryviews import DELIVERY_FOLDS
 from rucher.journal.entityviews import ENTITY_FOLDS, routed
 from rucher.journal.rows import SOURCE, TYPE, Row, event_of
 from rucher.journal.runviews import RUN_FOLDS, Change, signal
+from rucher.journal.scheduleviews import SCHEDULE_FOLDS
 from rucher.journal.sessionviews import SESSION_FOLDS
 from rucher.protocol.events import CONTROL_PLANE, Event
 
@@ -86,10 +87,11 @@ FOLDS: Mapping[str, Callable[[Event], Iterator[Change]]] = {
     **ENTITY_FOLDS,
     **SESSION_FOLDS,
     **RUN_FOLDS,
+    **SCHEDULE_FOLDS,
 }
 """By the type of a control-plane event."""
 VIEWS = (
     "cursors", "hops", "deliveries", "sessions", "notes", "users", "rooms", "roles", "held", "engaged", "runs", "waits",
-    "signals", "budgets", "steers", "artifacts",
+    "signals", "budgets", "steers", "artifacts", "schedules", "fires", "schedule_proposals",
 )  # fmt: skip
 """The tables that `changes` fills, and that a rebuild empties first."""

@@ -12,7 +12,9 @@ from rucher.journal.statements import named
 from rucher.journal.store import open_store
 from rucher.protocol.clock import SystemClock
 
-GROWING = ("events", "runs", "hops", "waits", "signals", "budgets", "steers", "artifacts", "deliveries")
+GROWING = (
+    "events", "runs", "hops", "waits", "signals", "budgets", "steers", "artifacts", "deliveries", "fires", "schedule_proposals",
+)  # fmt: skip
 OF_WHAT_IS_OPEN = (
     "runs_wished",
     "runs_waiting",
@@ -23,6 +25,7 @@ OF_WHAT_IS_OPEN = (
     "hops_untold",
     "deliveries_not_delivered",
     "waits_due",
+    "schedule_proposals_open",
 )
 """Partial indexes: they hold what goes on, or what a person still has to look at."""
 READ_THROUGH = {"event.anywhere", "event.count", "artifacts.all"}

@@ -41,6 +41,9 @@ TALE: Sequence[tuple[str, Mapping[str, object]]] = (
     ("hop.told", {}), ("hop.again", {}), ("delivery.pending", {}), ("delivery.sending", {}), ("delivery.deferred", {}),
     ("delivery.ended", {"state": "failed"}), ("delivery.again", {}), ("delivery.ended", {"part": 0, "state": "failed"}),
     ("delivery.forget", {}),
+    ("schedule.taken", {}), ("schedule.reached", {}), ("schedule.paused", {}), ("schedule.resumed", {}),
+    ("fire.recorded", {"state": "missed"}), ("schedule.proposed", {}), ("schedule.decided", {"state": "applied"}),
+    ("schedule.others_gone", {"version": "another"}),
 )  # fmt: skip
 """Statements and what they are told; in this order each changes something."""
 _USUAL = {"state": "waiting", "mode": "any", "kind": "timer", "due_at": None, "ceiling": None}

@@ -18,8 +18,9 @@ from rucher.journal.statements import for_postgres, named
 from rucher.journal.views import MUST_CHANGE, changes
 
 INTEGERS = frozenset({
-    "amount", "at", "attempt", "bytes", "ceiling", "due_at", "engine_version", "input_tokens", "item", "nanodollars",
-    "not_before", "output_tokens", "part", "parts", "priority", "released", "seq", "unpriced", "up_to",
+    "amount", "at", "attempt", "bytes", "ceiling", "due_at", "engine_version", "first_at", "input_tokens", "item", "late_us",
+    "nanodollars", "not_before", "output_tokens", "part", "parts", "planned_at", "priority", "proposal", "released", "seq",
+    "times", "unpriced", "up_to",
 })  # fmt: skip
 """The parameters of views.sql that are numbers; all others are texts."""
 

@@ -206,6 +206,29 @@ ORDER BY runs.seq DESC LIMIT ?;
 -- name: artifacts.all
 SELECT digest FROM artifacts;
 
+-- name: schedules.all
+SELECT * FROM schedules ORDER BY schedule;
+
+-- name: fire.get
+SELECT * FROM fires WHERE schedule = ? AND planned_at = ?;
+
+-- name: fires.before
+SELECT * FROM fires WHERE seq < ? ORDER BY seq DESC LIMIT ?;
+
+-- name: fires.of_schedule_before
+SELECT * FROM fires WHERE schedule = ? AND seq < ? ORDER BY seq DESC LIMIT ?;
+
+-- name: fires.last_of_each
+SELECT * FROM fires WHERE seq IN (
+    SELECT (SELECT last.seq FROM fires AS last WHERE last.schedule = schedules.schedule ORDER BY last.seq DESC LIMIT 1)
+    FROM schedules);
+
+-- name: schedule.proposals
+SELECT * FROM schedule_proposals WHERE state = 'open' ORDER BY seq;
+
+-- name: schedule.proposal
+SELECT * FROM schedule_proposals WHERE seq = ?;
+
 -- name: seals.last
 SELECT last_seq, digest FROM seals ORDER BY last_seq DESC LIMIT 1;
 
@@ -318,3 +341,12 @@ SELECT * FROM steers WHERE seq > ? ORDER BY seq LIMIT ?;
 
 -- name: page.artifacts
 SELECT * FROM artifacts WHERE digest > ? ORDER BY digest LIMIT ?;
+
+-- name: page.schedules
+SELECT * FROM schedules WHERE schedule > ? ORDER BY schedule LIMIT ?;
+
+-- name: page.fires
+SELECT * FROM fires WHERE (schedule, planned_at) > (?, ?) ORDER BY schedule, planned_at LIMIT ?;
+
+-- name: page.schedule_proposals
+SELECT * FROM schedule_proposals WHERE seq > ? ORDER BY seq LIMIT ?;

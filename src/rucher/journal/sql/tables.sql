@@ -216,3 +216,46 @@ CREATE TABLE artifacts (
     bytes  INTEGER NOT NULL,
     run_id TEXT    NOT NULL
 ) STRICT;
+
+-- The schedules of the file in force. `course` is when they are due, in words: changed, a schedule begins anew. `reached` is the
+-- last planned time that was dealt with, or when the schedule began.
+CREATE TABLE schedules (
+    schedule TEXT    PRIMARY KEY,
+    course   TEXT    NOT NULL,
+    version  TEXT    NOT NULL,
+    reached  INTEGER NOT NULL,
+    paused   INTEGER NOT NULL DEFAULT 0,
+    since    INTEGER NOT NULL
+) STRICT;
+
+-- What became of each planned time; of several that were missed together one row, under the last of them.
+CREATE TABLE fires (
+    schedule   TEXT    NOT NULL,
+    planned_at INTEGER NOT NULL,
+    seq        INTEGER NOT NULL,
+    state      TEXT    NOT NULL CHECK (state IN ('fired', 'missed', 'gated', 'failed')),
+    first_at   INTEGER NOT NULL,
+    times      INTEGER NOT NULL,
+    late_us    INTEGER NOT NULL,
+    event_id   TEXT    NOT NULL,
+    by_whom    TEXT    NOT NULL,
+    detail     TEXT    NOT NULL,
+    at         INTEGER NOT NULL,
+    PRIMARY KEY (schedule, planned_at)
+) STRICT;
+
+CREATE INDEX fires_in_order ON fires (seq);
+CREATE INDEX fires_by_schedule ON fires (schedule, seq);
+
+-- Schedules that agents propose, until the owner decides.
+CREATE TABLE schedule_proposals (
+    seq       INTEGER PRIMARY KEY,
+    text      TEXT    NOT NULL,
+    why       TEXT    NOT NULL,
+    principal TEXT    NOT NULL,
+    state     TEXT    NOT NULL CHECK (state IN ('open', 'applied', 'refused')),
+    by_whom   TEXT    NOT NULL DEFAULT '',
+    at        INTEGER NOT NULL
+) STRICT;
+
+CREATE INDEX schedule_proposals_open ON schedule_proposals (seq) WHERE state = 'open';

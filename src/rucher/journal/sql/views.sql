@@ -251,3 +251,38 @@ INSERT INTO steers (seq, run_id, principal, text) VALUES (:seq, :run_id, :princi
 
 -- name: artifact.stored
 INSERT INTO artifacts (digest, bytes, run_id) VALUES (:digest, :bytes, :run_id) ON CONFLICT (digest) DO NOTHING;
+
+-- name: schedule.taken
+INSERT INTO schedules (schedule, course, version, reached, since) VALUES (:schedule, :course, :version, :at, :at)
+ON CONFLICT (schedule) DO UPDATE SET
+    reached = CASE WHEN schedules.course = excluded.course THEN schedules.reached ELSE excluded.reached END,
+    since = CASE WHEN schedules.course = excluded.course THEN schedules.since ELSE excluded.since END,
+    course = excluded.course, version = excluded.version;
+
+-- name: schedule.others_gone
+DELETE FROM schedules WHERE version <> :version;
+
+-- name: schedule.reached
+UPDATE schedules SET reached = :planned_at WHERE schedule = :schedule;
+
+-- name: schedule.paused
+UPDATE schedules SET paused = 1 WHERE schedule = :schedule;
+
+-- name: schedule.resumed
+UPDATE schedules SET paused = 0, reached = :at WHERE schedule = :schedule AND paused = 1;
+
+-- name: fire.recorded
+-- What fired once stays so, whatever a clock that was set back says later.
+INSERT INTO fires (schedule, planned_at, seq, state, first_at, times, late_us, event_id, by_whom, detail, at)
+VALUES (:schedule, :planned_at, :seq, :state, :first_at, :times, :late_us, :event_id, :by_whom, :detail, :at)
+ON CONFLICT (schedule, planned_at) DO UPDATE SET
+    seq = excluded.seq, state = excluded.state, first_at = excluded.first_at, times = excluded.times,
+    late_us = excluded.late_us, event_id = excluded.event_id, by_whom = excluded.by_whom, detail = excluded.detail,
+    at = excluded.at
+WHERE fires.state <> 'fired';
+
+-- name: schedule.proposed
+INSERT INTO schedule_proposals (seq, text, why, principal, state, at) VALUES (:seq, :text, :why, :principal, 'open', :at);
+
+-- name: schedule.decided
+UPDATE schedule_proposals SET state = :state, by_whom = :by_whom, at = :at WHERE seq = :proposal AND state = 'open';
