@@ -108,7 +108,7 @@ def test_every_statement_says_the_same_as_part_of_the_function_and_by_itself_in_
 
 def test_every_question_is_one_that_the_database_understands() -> None:
     async def act(_: PostgresAdapter, db: asyncpg.Connection) -> None:
-        for name, (sql, _) in function.statements("queries.sql").items():
+        for name, (sql, *_rest) in function.statements("queries.sql").items():
             try:
                 await db.prepare(sql)
             except asyncpg.PostgresError as error:
