@@ -113,6 +113,17 @@ def test_every_statement_says_the_same_as_part_of_the_function_and_by_itself_in_
     on(shared().new_database(), act)
 
 
+def test_every_question_is_one_that_the_database_understands() -> None:
+    async def act(_: PostgresAdapter, db: asyncpg.Connection) -> None:
+        for name, (sql, *_rest) in function.statements("queries.sql").items():
+            try:
+                await db.prepare(sql)
+            except asyncpg.PostgresError as error:
+                raise AssertionError(name) from error
+
+    on(shared().new_database(), act)
+
+
 def test_the_parameters_that_are_numbers_are_those_that_the_database_takes_for_numbers() -> None:
     async def act(_: PostgresAdapter, db: asyncpg.Connection) -> None:
         for name, (sql, names) in function.statements("views.sql").items():

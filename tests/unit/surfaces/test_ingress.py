@@ -2,9 +2,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from rucher.protocol.errors import BadInput, Retryable
-from rucher.protocol.events import CONTROL_PLANE, Trust
+from rucher.protocol.events import CONTROL_PLANE, Draft, Trust
 from rucher.protocol.ids import is_id
 from rucher.protocol.ports import Appended
 from rucher.surfaces import ingress
@@ -34,9 +35,22 @@ class Known:
         return self.roles.get(principal, "")
 
 
+class Counted(MemoryJournal):
+    """Knows how many drafts each unit had."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.units: list[int] = []
+
+    @override
+    async def append(self, *drafts: Draft) -> tuple[Appended, ...]:
+        self.units.append(len(drafts))
+        return await super().append(*drafts)
+
+
 class Door:
     def __init__(self) -> None:
-        self.journal = MemoryJournal()
+        self.journal = Counted()
         self.clock = ManualClock()
         self.agents = {"scribe", "librarian"}
         self.known = Known()
@@ -222,9 +236,16 @@ def test_nobody_is_forgotten_when_the_journal_was_full_at_the_first_message() ->
     assert len(heard(door, "user.seen")) == 1
 
 
-def test_more_users_than_are_remembered_are_noted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingress, "REMEMBERED", 3)
+def test_what_was_noted_today_costs_later_messages_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingress, "REMEMBERED", 4)
     door = Door()
-    for number in range(20):
-        door.say(principal=f"user:cli:{number % 7}", key=str(number))
-    assert sorted(seen["principal"] for seen in heard(door, "user.seen")) == [f"user:cli:{n}" for n in range(7)]
+    door.say(principal=ANA)
+    door.say(principal=ANA)
+    assert door.journal.units == [3, 1]
+    for number in range(4):
+        door.say(principal=f"user:cli:{number}")
+    door.journal.units.clear()
+    door.say(principal=ANA)
+    door.say(principal=ANA)
+    assert door.journal.units == [2, 1], "of too many, some are forgotten, said again and known again"
+    assert len(heard(door, "user.seen")) == 5
