@@ -35,7 +35,7 @@ async def all_events(store: StoreReader, folder: Path, after: int = 0) -> AsyncI
                 (each for each in await archives(store) if each.first_seq <= after + 1 <= each.last_seq), None
             )
             if segment is not None:
-                async for batch in _events_of(folder / segment.file, _behind(after)):
+                async for batch in events_of(folder / segment.file, _behind(after)):
                     yield batch
                 after = segment.last_seq
                 continue
@@ -54,7 +54,7 @@ async def trace_starting(store: StoreReader, folder: Path, text: str) -> Sequenc
         return [event.trace_id]
     found: set[str] = set()
     for segment in await archives(store):
-        async for batch in _events_of(folder / segment.file, lambda row: bool(row[TRACE].startswith(text))):
+        async for batch in events_of(folder / segment.file, lambda row: bool(row[TRACE].startswith(text))):
             found.update(event.trace_id for event in batch)
     return sorted(found)
 
@@ -65,7 +65,7 @@ async def whole_trace(store: StoreReader, folder: Path, trace_id: str) -> Sequen
     begin = (await store.rows("trace.begin", trace_id, trace_id, trace_id))[0]["seq"]
     for segment in await archives(store):
         if begin is None or segment.last_seq >= begin:
-            async for batch in _events_of(folder / segment.file, lambda row: bool(row[TRACE] == trace_id)):
+            async for batch in events_of(folder / segment.file, lambda row: bool(row[TRACE] == trace_id)):
                 found += batch
     return found + [event for event in await store.trace(trace_id) if not found or event.seq > found[-1].seq]
 
@@ -78,12 +78,13 @@ async def _archived_event(store: StoreReader, folder: Path, event_id: str) -> Ev
     for row in await store.rows("archived.seq", event_id):
         for segment in await archives(store):
             if segment.first_seq <= row["seq"] <= segment.last_seq:
-                async for batch in _events_of(folder / segment.file, lambda row: bool(row[ID] == event_id)):
+                async for batch in events_of(folder / segment.file, lambda row: bool(row[ID] == event_id)):
                     return batch[0]
     return None
 
 
-async def _events_of(path: Path, wanted: Callable[[Sequence[Any]], bool]) -> AsyncIterator[Sequence[Event]]:
+async def events_of(path: Path, wanted: Callable[[Sequence[Any]], bool]) -> AsyncIterator[Sequence[Event]]:
+    """The events of one segment whose rows are wanted, in order and in batches. Raises Corrupt."""
     rows = (await asyncio.to_thread(read_segment, path)).rows
     events = (event_of(row) for row in rows if wanted(row))
     while batch := await asyncio.to_thread(_next, events):
