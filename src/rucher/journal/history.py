@@ -4,18 +4,20 @@ Called by commands that show or export what happened. It reads only, and does no
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rucher.journal.rows import ID, SEQ, TRACE, event_of
+from rucher.journal.rows import ID, SEQ, TRACE, Row, event_of
 from rucher.journal.segments import read_segment
 from rucher.journal.store import StoreReader
 from rucher.journal.units import Archive
 from rucher.protocol.events import Event
 
 BATCH = 1000
+Fetch = Callable[[int], Awaitable[list[Row]]]
+"""The store's next rows above a `seq`, in order."""
 
 
 async def archives(store: StoreReader) -> list[Archive]:
@@ -23,13 +25,15 @@ async def archives(store: StoreReader) -> list[Archive]:
     return [Archive(**dict(row)) for row in await store.rows("archives.all")]
 
 
-async def all_events(store: StoreReader, folder: Path, after: int = 0) -> AsyncIterator[Sequence[Event]]:
+async def all_events(
+    store: StoreReader, folder: Path, after: int = 0, fetch: Fetch | None = None
+) -> AsyncIterator[Sequence[Event]]:
     """Every event with a `seq` above `after`, in order and in batches, also when the store lets go of some meanwhile.
 
-    `folder` is that of the segments; raises Corrupt when one is missing or damaged.
+    `folder` is that of the segments; raises Corrupt when one is missing or damaged. `fetch` may leave events of the store out.
     """
     while True:
-        rows = await store.stored("event.after", after, BATCH)
+        rows = await (store.stored("event.after", after, BATCH) if fetch is None else fetch(after))
         if not rows or rows[0][SEQ] > after + 1:
             segment = next(
                 (each for each in await archives(store) if each.first_seq <= after + 1 <= each.last_seq), None

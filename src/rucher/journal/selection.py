@@ -4,13 +4,13 @@ Called by commands that show what happened. The database passes over what surely
 read; what fits is decided here, once for both databases and for segments.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from rucher.journal.history import archives, events_of
-from rucher.journal.rows import SEQ, event_of
+from rucher.journal.history import all_events, archives, events_of
+from rucher.journal.rows import SEQ, Row, event_of
 from rucher.journal.store import StoreReader
 from rucher.protocol.events import Event
 from rucher.protocol.subjects import matches
@@ -69,29 +69,16 @@ async def newest(
 
 async def oldest(store: StoreReader, folder: Path, limit: int, wanted: Wanted, after: int = 0) -> Sequence[Event]:
     """The first `limit` events above `after` that are wanted, in order. `folder` is the archive."""
+
+    async def fetch(after: int) -> list[Row]:
+        return await store.stored("event.wanted_after", after, *wanted.asked, _BATCH)
+
     found: list[Event] = []
-    async for batch in _from(store, folder, wanted, after):
+    async for batch in all_events(store, folder, after, fetch):
         found += [event for event in batch if wanted.fits(event)]
         if len(found) >= limit:
             break
     return found[:limit]
-
-
-async def _from(store: StoreReader, folder: Path, wanted: Wanted, after: int) -> AsyncIterator[Sequence[Event]]:
-    while True:
-        # Rows first: what is archived just after they were read is in hand all the same.
-        rows = await store.stored("event.wanted_after", after, *wanted.asked, _BATCH)
-        segment = next((each for each in await archives(store) if each.last_seq > after), None)
-        if segment is not None:
-            begin = after
-            async for batch in events_of(folder / segment.file, lambda row: row[SEQ] > begin):  # noqa: B023 - read at once
-                yield batch
-            after = segment.last_seq
-            continue
-        if not rows:
-            return
-        yield [event_of(row) for row in rows]
-        after = rows[-1][SEQ]
 
 
 def _like(pattern: str) -> str:
