@@ -71,7 +71,7 @@ def reasons(told: Sequence[Why]) -> Iterator[str]:
             yield f"  rule    {clean(one.rule)}{version}"
         for held in one.held:
             found = "nothing" if held.found is None else clean(held.found)
-            yield f"  {'held' if held.holds else 'FAILS'}    {held.key} = {clean(held.wanted)}: {found}"
+            yield f'  {"holds" if held.holds else "FAILS"}   {held.key} = "{clean(held.wanted)}"; here: {found}'
         if one.reason:
             yield f"  reason  {clean(one.reason)}"
         if one.place or one.unknown:

@@ -203,9 +203,9 @@ def test_why_names_rule_version_conditions_with_their_values_and_the_line_to_cha
         "2: agent:talker is woken",
         "  what    message from owner:owner (trust owner), event 1",
         f"  rule    r-ops of rules {parse(RULES, 'rules.toml').version[:12]}",
-        "  held    source = cli: cli",
-        "  held    trust = member: owner",
-        "  held    text = fog: is there fog?",
+        '  holds   source = "cli"; here: cli',
+        '  holds   trust = "member"; here: owner',
+        '  holds   text = "fog"; here: is there fog?',
         "  change  rules.toml:3",
     ]
     assert context.startswith("3: surface:cli keeps it as context")
