@@ -1,4 +1,4 @@
-# Every target sets up what it needs, in .venv or .venv-bench, and nothing the second time. `make` alone lists the targets.
+# Every target sets up what it needs, in .venv, .venv-bench or .venv-otel, and nothing the second time. `make` alone lists the targets.
 
 # The host's Python settings must not reach the project's own environment.
 unexport $(filter PYTHON% PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT PIP_REQUIRE_VIRTUALENV PIP_NO_BINARY,$(.VARIABLES))
@@ -13,7 +13,7 @@ SETUP_INPUTS := pyproject.toml scripts/setup.py scripts/setup.sh
 SOURCES := src tests scripts $(wildcard benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-model test-chaos test-all check bench bench-kernel bench-delivery lock clean FORCE
+.PHONY: help demo up test test-model test-chaos test-otel test-all check bench bench-kernel bench-delivery lock clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -34,7 +34,10 @@ test-model: .venv/.dev ## run the tests that use the real weights
 test-chaos: .venv/.dev ## run the long tests that kill real processes
 	@"$(BIN)/python" -m pytest -m chaos_long $(ARGS)
 
-test-all: test test-chaos test-model ## run every test but the browser's
+test-otel: .venv/.dev .venv-otel/.otel ## let a real OpenTelemetry receiver take an instance's spans (its own environment, 850 MB the first time)
+	@"$(BIN)/python" -m pytest -m otel $(ARGS)
+
+test-all: test test-chaos test-model ## run every test but the browser's and the real receiver's
 
 check: .venv/.dev ## format, lint, types, architecture, dependencies, dead and doubled code
 	@"$(BIN)/ruff" format --check $(SOURCES)
@@ -58,7 +61,7 @@ lock: .venv/.dev ## write requirements/*.txt anew from pyproject.toml (ARGS=--up
 	@scripts/lock.sh $(ARGS)
 
 clean: ## remove the environments and all caches; instances stay
-	rm -rf .venv .venv-bench dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-bench .venv-otel dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests scripts benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A checkout that was moved, a Python that was removed and a set-up that was interrupted all need set-up again.
@@ -82,3 +85,10 @@ endif
 
 .venv-bench/.bench: requirements/bench.txt scripts/setup.py scripts/setup.sh
 	@PYTHON="$(PYTHON)" scripts/setup.sh bench
+
+ifneq ($(shell cat .venv-otel/.place 2>/dev/null)$(wildcard .venv-otel/.unfinished),$(CURDIR))
+.venv-otel/.otel: FORCE
+endif
+
+.venv-otel/.otel: requirements/otel.txt scripts/setup.py scripts/setup.sh
+	@PYTHON="$(PYTHON)" scripts/setup.sh otel

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Writes requirements/run.txt, dev.txt and bench.txt from pyproject.toml: every package and file hash for each system, and no
-# address. The libraries that benchmarks compare with are resolved by themselves, as their users get them.
+# Writes requirements/run.txt, dev.txt, bench.txt and otel.txt from pyproject.toml: every package and file hash for each system, and no
+# address. What benchmarks compare with and the real receiver are resolved by themselves, as their users get them.
 # Versions already locked stay unless --upgrade is given. Started by `make lock`.
 set -eu
 cd "$(dirname "$0")/.."
@@ -13,3 +13,4 @@ compile() {
 compile pyproject.toml --group build --output-file requirements/run.txt "$@"
 compile pyproject.toml --group dev --constraint requirements/run.txt --output-file requirements/dev.txt "$@"
 compile --group bench --output-file requirements/bench.txt "$@"
+compile --group otel --output-file requirements/otel.txt "$@"

@@ -1,6 +1,7 @@
-"""Makes the project's own virtual environments: `setup.py run|dev|bench`, started by setup.sh; standard library only.
+"""Makes the project's own virtual environments: `setup.py run|dev|bench|otel`, started by setup.sh; standard library only.
 
-`run` and `dev` share `.venv`; `bench` has `.venv-bench` for the libraries that benchmarks compare with, and nothing of ours.
+`run` and `dev` share `.venv`; `bench` has `.venv-bench` for the libraries that benchmarks compare with, `otel` has `.venv-otel`
+for a real receiver of OpenTelemetry, and both hold nothing of ours.
 The stamp `<environment>/.<profile>` is written last, so an interrupted set-up is done again, from an empty environment: some
 package may have been half written. Nothing outside the checkout is touched, apart from pip's own cache.
 """
@@ -65,7 +66,8 @@ class Profile:
 RUN = Profile("run", ROOT / ".venv", ("run",), holds_project=True)
 DEV = Profile("dev", ROOT / ".venv", ("dev", "run"), holds_project=True)
 BENCH = Profile("bench", ROOT / ".venv-bench", ("bench",), holds_project=False)
-PROFILES = {profile.name: profile for profile in (RUN, DEV, BENCH)}
+OTEL = Profile("otel", ROOT / ".venv-otel", ("otel",), holds_project=False)
+PROFILES = {profile.name: profile for profile in (RUN, DEV, BENCH, OTEL)}
 
 
 @contextmanager

@@ -27,7 +27,7 @@ class Hive:
 
     def __init__(self, folder: Path, script: str = ECHO) -> None:
         self.root = folder / "hive"
-        made = self.rucher("new", str(self.root), "--model", "scripted", "--port", str(_free_port()), here=False)
+        made = self.rucher("new", str(self.root), "--model", "scripted", "--port", str(free_port()), here=False)
         assert made.returncode == 0, made.stderr
         (folder / "script.toml").write_text(script, "utf-8")
         config = self.root / "rucher.toml"
@@ -137,7 +137,8 @@ def until(holds: Callable[[], object], what: str, patience_s: float = PATIENCE_S
         time.sleep(0.02)
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

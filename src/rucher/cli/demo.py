@@ -18,11 +18,11 @@ from typing import Any
 import click
 
 from rucher.cli.client import Daemon
+from rucher.cli.drawing import drawn
 from rucher.cli.new import make
 from rucher.cli.progress import bar
 from rucher.cli.reading import read
 from rucher.cli.show import plain
-from rucher.cli.trace import drawn
 from rucher.daemon.models import weights_of
 from rucher.daemon.seeding import seed_workspace
 from rucher.daemon.settings import EmbeddedModelSettings

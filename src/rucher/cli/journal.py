@@ -4,13 +4,13 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+from rucher.cli.moments import DATE, date_of
 from rucher.cli.ownership import demand_idle, demand_own, public_key
 from rucher.cli.reading import LAST_SEQ, read
 from rucher.cli.show import clean, document
@@ -22,16 +22,15 @@ from rucher.journal.artifacts import durable_file
 from rucher.journal.cloudevents import cloudevent
 from rucher.journal.history import all_events
 from rucher.journal.seals import verify
+from rucher.journal.selection import Wanted
 from rucher.journal.statements import view_tables
 from rucher.journal.store import StoreReader, open_store, read_store
 from rucher.protocol.clock import SystemClock
 from rucher.protocol.errors import BadInput
 from rucher.protocol.events import Event
-from rucher.protocol.subjects import matches
+from rucher.protocol.subjects import readable
 
 DAY_US = 86_400_000_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_DATE = "a day such as 2027-01-31, or a moment such as 2027-01-31T08:00Z; UTC where nothing else is said"
 
 
 @click.group(name="journal")
@@ -79,25 +78,8 @@ def rebuild(context: click.Context) -> None:
     click.echo(f"folded {count} events again")
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which events are exported: moments are microseconds, and when an event was recorded is what counts."""
-
-    subject: str
-    since: int | None
-    until: int | None
-
-    def takes(self, event: Event) -> bool:
-        """Whether this one is."""
-        return (
-            (self.since is None or event.recorded_at >= self.since)
-            and (self.until is None or event.recorded_at < self.until)
-            and (self.subject == "ev.>" or matches(self.subject, event.subject))
-        )
-
-
 @journal.command(name="export")
-@click.option("--since", metavar="DATE", help=f"Only what was recorded then or later: {_DATE}.")
+@click.option("--since", metavar="DATE", help=f"Only what was recorded then or later: {DATE}.")
 @click.option("--until", metavar="DATE", help="Only what was recorded before that.")
 @click.option("--subject", default="ev.>", metavar="PATTERN", help="Only these, as in ev.*.cli.message or ev.*.agent.>")
 @click.option(
@@ -115,14 +97,14 @@ def export(
     An event that no CloudEvent can hold is left out and named; the exit code is then 1.
     """
     instance = find_instance(context.obj)
-    matches(subject, "ev")
-    wanted = Wanted(subject, _moment(since), _moment(until))
+    begin, end = _moment(since), _moment(until)
+    wanted = Wanted(readable(subject), since=0 if begin is None else begin, until=LAST_SEQ if end is None else end)
     name = load_settings(instance).instance.name
 
     async def exporting(store: StoreReader, tell: Callable[[bytes], object]) -> int:
         refused = 0
         async for events in all_events(store, instance.archive, after):
-            for event in filter(wanted.takes, events):
+            for event in filter(wanted.fits, events):
                 refused += not _told(event, name, tell)
         return refused
 
@@ -132,7 +114,7 @@ def export(
 
 
 @journal.command(name="archive")
-@click.option("--before", metavar="DATE", help=f"Archive what was sealed before {_DATE}.")
+@click.option("--before", metavar="DATE", help=f"Archive what was sealed before {DATE}.")
 @click.option("--keep-days", type=click.IntRange(0, 36_500), metavar="N", help="Archive what is older than N days.")
 @click.option("--dry-run", is_flag=True, help="Say what would be archived, and do nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -193,15 +175,7 @@ def _telling() -> Progress:
 
 
 def _moment(given: str | None) -> int | None:
-    """A date or moment as a person writes it, in microseconds; raises BadInput."""
-    if given is None:
-        return None
-    try:
-        at = datetime.fromisoformat(given)
-        at = at if at.tzinfo else at.replace(tzinfo=UTC)
-        return (at - _EPOCH) // timedelta(microseconds=1)
-    except (ValueError, OverflowError) as error:
-        raise BadInput(f"{given!r} is no date; write {_DATE}") from error
+    return None if given is None else date_of(given)
 
 
 def _told(event: Event, instance: str, tell: Callable[[bytes], object]) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from rucher.cli.ownership import demand_own
 from rucher.daemon.settings import find_instance, load_settings, store_place
+from rucher.journal.history import trace_starting
 from rucher.journal.store import StoreReader, read_store
 from rucher.protocol.clock import SystemClock
 from rucher.protocol.errors import BadInput
@@ -56,6 +57,17 @@ async def find_trace(store: StoreReader, given: str) -> str:
     if event is None:
         raise BadInput(f"there is no trace and no event {text} in this journal; see `rucher events`")
     return event.trace_id
+
+
+async def trace_of(store: StoreReader, archive: Path, given: str) -> str:
+    """As `find_trace`, also among what was archived; `archive` is the folder of its segments."""
+    try:
+        return await find_trace(store, given)
+    except BadInput:
+        archived = await trace_starting(store, archive, spelled(given))
+        if len(archived) != 1:
+            raise
+        return archived[0]
 
 
 async def find_run(store: StoreReader, given: str) -> dict[str, Any]:

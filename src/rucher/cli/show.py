@@ -27,7 +27,18 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 TONES = {
     "green": ("ok", "done", "delivered", "acknowledged", "answered"),
     "red": ("fail", "failed", "uncertain", "dropped", "stopped", "blocked", "cancelled", "budget_exhausted", "refused"),
-    "yellow": ("warn", "waiting", "unfinished", "open", "sending", "deferred", "retrying", "reopened", "partial"),
+    "yellow": (
+        "warn",
+        "waiting",
+        "held",
+        "unfinished",
+        "open",
+        "sending",
+        "deferred",
+        "retrying",
+        "reopened",
+        "partial",
+    ),
 }
 _TONE_OF = {word: tone for tone, words in TONES.items() for word in words}
 

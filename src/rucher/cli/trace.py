@@ -1,89 +1,99 @@
-"""`rucher trace`: all that one message caused, as a tree of hops with times."""
+"""`rucher trace`: all that one message caused, as a tree of hops with times, as a graph, or with the reasons of each hop."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import click
 
-from rucher.cli.reading import find_trace, read, spelled
-from rucher.cli.show import clean, document, event_row, span, toned
-from rucher.control.trees import Node, tree
+from rucher.cli.drawing import as_json, drawn, reason_row, reasons
+from rucher.cli.reading import LAST_SEQ, read, trace_of
+from rucher.cli.show import clean, document
+from rucher.control.dot import dot
+from rucher.control.outline import WHOLE, subtree
+from rucher.control.trees import tree
+from rucher.control.why import RulesText, versions_in, why
 from rucher.daemon.settings import find_instance
-from rucher.journal.history import trace_starting, whole_trace
+from rucher.instance.layout import Instance
+from rucher.journal.history import whole_trace
+from rucher.journal.selection import Wanted, newest
 from rucher.journal.store import StoreReader
 from rucher.protocol.errors import BadInput
 from rucher.protocol.events import Event
+from rucher.protocol.tomltext import decode
+from rucher.router.parse import parse
 
-_US_PER_MS = 1000
+_APPLIED = Wanted(subject="ev.*.rucher.rules.applied")
+_MOST_VERSIONS = 10_000
+Texts = Mapping[str, RulesText]
 
 
 @click.command(name="trace")
 @click.argument("trace_id", metavar="TRACE_ID")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: the nodes, and the events they tell of.")
+@click.option(
+    "--json", "as_document", is_flag=True, help="Print one JSON object: the nodes, and the events they tell of."
+)
+@click.option("--dot", "as_dot", is_flag=True, help="Print a graph for Graphviz: events, hops, runs and deliveries.")
+@click.option("--why", "with_reasons", is_flag=True, help="Say which rule decided each hop, and where it stands.")
+@click.option(
+    "--under", type=click.IntRange(1, LAST_SEQ), metavar="SEQ", help="Only what this event is part of and caused."
+)
+@click.option("--all", "whole", is_flag=True, help="Draw a large trace whole.")
 @click.pass_context
-def trace(context: click.Context, trace_id: str, *, as_json: bool) -> None:
+def trace(  # noqa: PLR0913 - the options of a command
+    context: click.Context, trace_id: str, *, as_document: bool, as_dot: bool, with_reasons: bool, under: int | None,
+    whole: bool,
+) -> None:  # fmt: skip
     """Draw all that one message caused: rules, runs, steps, answers and deliveries, with times.
 
     TRACE_ID may be the beginning of a trace's id, or the whole id of an event in it.
     """
+    if as_dot and (as_document or with_reasons):
+        raise BadInput("--dot is a form of its own; leave --json or --why out")
+    if with_reasons and under:
+        raise BadInput("--why tells of the whole trace; leave --under out")
+    instance = find_instance(context.obj)
 
-    archive = find_instance(context.obj).archive
+    async def work(store: StoreReader) -> tuple[Sequence[Event], Texts]:
+        events = await whole_trace(store, instance.archive, await trace_of(store, instance.archive, trace_id))
+        return events, await _texts(store, instance, versions_in(events)) if with_reasons else {}
 
-    async def work(store: StoreReader) -> Sequence[Event]:
-        try:
-            found = await find_trace(store, trace_id)
-        except BadInput:
-            archived = await trace_starting(store, archive, spelled(trace_id))
-            if len(archived) != 1:
-                raise
-            found = archived[0]
-        return await whole_trace(store, archive, found)
-
-    events = read(context.obj, work)
-    if as_json:
-        nodes = [_as_json(node) for node in tree(events)]
-        document({"trace_id": events[0].trace_id, "nodes": nodes, "events": [event_row(event) for event in events]})
+    events, texts = read(context.obj, work)
+    if with_reasons:
+        told = list(why(events, texts))
+        if as_document:
+            document({"trace_id": events[0].trace_id, "decisions": [reason_row(one) for one in told]})
+            return
+        lines = reasons(told)
+    elif as_document:
+        document(as_json(events, under or 0))
+        return
+    elif as_dot:
+        roots = tree(events)
+        lines = dot(events[0].trace_id, subtree(roots, under) if under else roots, clean)
     else:
-        for text in drawn(events, colours=True):
-            click.echo(text)
+        lines = drawn(events, colours=True, cut=WHOLE if whole else None, under=under or 0)
+    for text in lines:
+        click.echo(text)
 
 
-def drawn(events: Sequence[Event], *, colours: bool = False) -> Iterator[str]:
-    """The trace as lines of text, without anything that steers a terminal but the colours of states, if wanted."""
-    roots = tree(events)
-    last = max((node.at + (node.duration or 0) for node, _, _ in _walk(roots)), default=0)
-    yield f"trace {events[0].trace_id}  {len(events)} events in {span(last)}"
-    for node, branch, _ in _walk(roots):
-        head, *rest = (clean(part) for part in node.label)
-        took = f"  ({span(node.duration)})" if node.duration is not None else ""
-        facts = f"  {', '.join(rest)}" if rest else ""
-        yield f"{'+' + span(node.at):>11}  {branch}{toned(head, node.state) if colours else head}{facts}{took}"
+async def _texts(store: StoreReader, instance: Instance, versions: set[str]) -> Texts:
+    """The rules files of these versions: as the journal kept them, else as the file is now where that is the same one."""
+    texts: dict[str, RulesText] = {}
+    if versions:
+        for event in await newest(store, instance.archive, _MOST_VERSIONS, _APPLIED):
+            body = event.body
+            if body["version"] in versions and "text" in body:
+                texts[body["version"]] = RulesText(str(body.get("path", instance.rules.name)), body["text"])
+    if versions - texts.keys() and (now := _rules_of_now(instance.rules)):
+        version, text = now
+        texts.setdefault(version, text)
+    return texts
 
 
-def _walk(roots: Sequence[Node]) -> Iterator[tuple[Node, str, str]]:
-    """Every node, parents first, with the branch to draw before it and what its children's branches begin with."""
-    waiting = [(node, "", "") for node in reversed(roots)]
-    while waiting:
-        node, branch, below = waiting.pop()
-        yield node, branch, below
-        children = [
-            (
-                child,
-                f"{below}{'└─ ' if child is node.children[-1] else '├─ '}",
-                below + ("   " if child is node.children[-1] else "│  "),
-            )
-            for child in node.children
-        ]
-        waiting += reversed(children)
-
-
-def _as_json(node: Node) -> dict[str, Any]:
-    return {
-        "kind": node.kind,
-        "label": list(node.label),
-        "state": node.state,
-        "at_ms": node.at / _US_PER_MS,
-        "duration_ms": None if node.duration is None else node.duration / _US_PER_MS,
-        "events": list(node.events),
-        "children": [_as_json(child) for child in node.children],
-    }
+def _rules_of_now(path: Path) -> tuple[str, RulesText] | None:
+    """None when there is no rules file that can be read: then its versions are simply not known."""
+    try:
+        text = decode(path.read_bytes(), path)
+        return parse(text, path).version, RulesText(path.name, text)
+    except (OSError, BadInput):
+        return None

@@ -7,17 +7,13 @@ What there are no words for becomes a plain node under its parent: nothing of a 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rucher.control.words import WORDS, moment
+from rucher.control.words import ENDS_OF_DELIVERY, WORDS, moment
 from rucher.protocol.events import CONTROL_PLANE, Event
 
 _OF_RUNS = ("run.", "step.", "wait.", "budget.", "artifact.", "signal.", "timer.")
 _ITS_OWN = frozenset({"run.created", "run.finished", "run.spent", "artifact.stored"})
 """Of a run's events, those that make up the run's own node."""
 _OF_WAITS = frozenset({"run.waiting", "wait.over", "signal.sent", "timer.fired"})
-_OF_ATTEMPTS = frozenset(
-    {"delivery.sending", "delivery.deferred", "delivery.delivered", "delivery.failed", "delivery.uncertain"}
-)
-"""Of the events about deliveries, those that make up an attempt; the owner's word about one stands by itself."""
 _ORDERS = frozenset({"run.paused", "run.resumed", "run.cancelling", "run.steered"})
 
 
@@ -73,10 +69,12 @@ def _grouped(events: Sequence[Event]) -> Groups:
     for event in events:
         kind, key, parent = _place(event, groups, open_wait)
         if kind == "delivery":
-            hop = event.body["hop"]
-            if event.type == "delivery.sending" or hop not in open_attempt:
-                open_attempt[hop] = key
-            key = open_attempt[hop]
+            part = _part_of(event)
+            if event.type == "delivery.sending" or part not in open_attempt:
+                open_attempt[part] = key
+            key = open_attempt[part]
+        elif event.type == "delivery.resolved":
+            parent = open_attempt.get(_part_of(event), parent)
         groups.setdefault(key, _Group(kind, parent)).events.append(event)
         if event.type == "run.spent" and event.body["run"] in groups:
             groups[event.body["run"]].tokens += event.body["used"].get("tokens", 0)
@@ -88,15 +86,29 @@ def _place(event: Event, groups: Groups, open_wait: dict[str, str]) -> tuple[str
     body, parent = event.body, event.parent_id or ""
     if event.source == CONTROL_PLANE and event.type.startswith(_OF_RUNS) and "run" in body:
         return _place_in_run(event, str(body["run"]), groups, open_wait)
-    if event.source == CONTROL_PLANE and event.type in _OF_ATTEMPTS:
-        return "delivery", event.id, str(body["hop"])
+    if event.source == CONTROL_PLANE:
+        return _place_of_routing(event, groups)
     if event.source == "agent":
         return "emission", event.id, str(body["run"]) if body.get("run") in groups else parent
-    if event.source != CONTROL_PLANE:
-        return "message", event.id, parent
-    if event.type == "hop.acknowledged" and body["hop"] in groups:
+    return "message", event.id, parent
+
+
+def _place_of_routing(event: Event, groups: Groups) -> tuple[str, str, str]:
+    """Of what the control plane recorded outside of runs: a hop, an attempt at a delivery, a signal, or a note of its own."""
+    body, kind, parent = event.body, event.type, event.parent_id or ""
+    if kind in ENDS_OF_DELIVERY or kind == "delivery.sending":
+        return "delivery", event.id, str(body["hop"])
+    if kind == "hop.acknowledged" and body["hop"] in groups:
         return "hop", str(body["hop"]), parent
-    return "hop" if event.type == "hop.made" else "note", event.id, parent
+    if kind == "signal.sent":
+        return "signal", event.id, parent
+    # A note about a hop or an event hangs under it, also where nobody named it as its cause.
+    about = next((str(body[name]) for name in ("hop", "event") if body.get(name) in groups), "")
+    return "hop" if kind == "hop.made" else "note", event.id, parent if parent in groups else about or parent
+
+
+def _part_of(event: Event) -> str:
+    return f"{event.body['hop']} {event.body.get('part', '')}"
 
 
 def _place_in_run(event: Event, run: str, groups: Groups, open_wait: dict[str, str]) -> tuple[str, str, str]:

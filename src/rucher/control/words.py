@@ -13,18 +13,32 @@ Words = tuple[tuple[str, ...], str, int | None]
 """A node's label, its state, and its duration in microseconds where beginning and end are known."""
 
 _SHORT_VERSION = 12
-_ENDS_OF_DELIVERY = {
+REPLY = "reply:"
+"""What the topic of a signal begins with that brings a run the answer to its ask."""
+ENDS_OF_DELIVERY = {
     "delivery.delivered": "delivered",
     "delivery.failed": "failed",
     "delivery.uncertain": "uncertain",
     "delivery.deferred": "deferred",
 }
+"""What an attempt at a delivery came to, by the type of the event that says so."""
 _ORDERED = {
     "run.paused": "pause",
     "run.resumed": "go on",
     "run.cancelling": "cancel",
     "run.steered": "told",
 }
+_NOTED = {
+    "route.dropped": ("goes nowhere", "dropped"),
+    "route.held": ("held until an admin or owner knows the sender", "held"),
+    "rule.faulted": ("a rule failed and was passed over", "failed"),
+    "hop.retrying": ("tried again later", "retrying"),
+    "hop.failed": ("did not arrive", "failed"),
+    "hop.retried": ("order: try again", ""),
+    "hop.dropped": ("order: give up", "dropped"),
+    "delivery.resolved": ("order: this is what became of it", ""),
+}
+"""What a note says, and its state."""
 _WAITS = {
     "uncertain": "waits for its owner's word about step {step}",
     "migration": "waits to be migrated",
@@ -42,15 +56,19 @@ def moment(event: Event) -> int:
 def _message(events: Sequence[Event]) -> Words:
     event = events[0]
     address = (f"to {event.addressed_to}",) if event.addressed_to else ()
+    origin = event.body.get("trace")
+    elsewhere = (f"goes on from trace {origin}",) if origin and origin != event.trace_id else ()
     said = (f"{event.type} from {event.principal}", f"by {event.source}", f"trust {event.trust.word}", *address)
-    return (*said, _quoted(event)), "", None
+    return (*said, *elsewhere, _quoted(event)), "", None
 
 
 def _emission(events: Sequence[Event]) -> Words:
     event = events[0]
     to = f"to {event.addressed_to}" if event.addressed_to else "to nobody"
+    answers = event.body.get("answers")
+    asked = (f"for ask {answers}",) if answers else ()
     state = {"failure": "failed", "question": "waiting"}.get(event.type, "")
-    return (f"{event.type} from {event.principal}", to, _quoted(event)), state, None
+    return (f"{event.type} from {event.principal}", to, *asked, _quoted(event)), state, None
 
 
 def _hop(events: Sequence[Event]) -> Words:
@@ -62,7 +80,19 @@ def _hop(events: Sequence[Event]) -> Words:
     came = (
         ("acknowledged", *((f"session {session}",) if session else ()), *((detail,) if detail else ())) if taken else ()
     )
-    return (f"rule {body['rule']}", f"rules {version}", f"to {body['to']}", *came), "", None
+    return (f"rule {body['rule']}", f"rules {version}", f"to {body['to']}", *_of_hop(body), *came), "", None
+
+
+def _of_hop(body: Mapping[str, Any]) -> Iterator[str]:
+    """What is out of the ordinary about a hop."""
+    if str(body["to"]).startswith("instance:"):
+        yield "on another instance"
+    if body.get("mode", "wake") == "context":
+        yield "as context: wakes nobody"
+    if body.get("session", "per-thread") != "per-thread":
+        yield f"session {body['session']}"
+    if "engaged" in body:
+        yield "stays engaged here"
 
 
 def _run(events: Sequence[Event]) -> Words:
@@ -95,7 +125,9 @@ def _wait(events: Sequence[Event]) -> Words:
 
 def _signal(events: Sequence[Event]) -> Words:
     event = events[0]
-    return (told_outcome(event.body["outcome"]), f"by {event.principal}"), "", None
+    topic = str(event.body.get("topic", ""))
+    reply = (f"is the answer to ask {topic.removeprefix(REPLY)}",) if topic.startswith(REPLY) else ()
+    return (told_outcome(event.body.get("outcome", {})), *reply, f"by {event.principal}"), "", None
 
 
 def _timer(events: Sequence[Event]) -> Words:
@@ -116,14 +148,18 @@ def _resumed(events: Sequence[Event]) -> Words:
 
 def _delivery(events: Sequence[Event]) -> Words:
     first, last = events[0], events[-1]
-    state = _ENDS_OF_DELIVERY.get(last.type, "sending")
+    state = ENDS_OF_DELIVERY.get(last.type, "sending")
     attempt = next((f"attempt {event.body['attempt']}" for event in events if "attempt" in event.body), "")
+    part = next((_numbered(event.body) for event in events if "part" in event.body), "")
     why = str(last.body.get("reason") or last.body.get("proof") or "")
     receipt = last.body.get("receipt")
     proof = f"receipt {short(receipt)}" if receipt else ""
-    which = f"part {last.body['part']} of {last.body['parts']}" if last.body.get("parts", 1) > 1 else ""
-    label = tuple(part for part in (f"delivery {state}", which, attempt, why, proof) if part)
+    label = tuple(fact for fact in (f"delivery {state}", part, attempt, why, proof) if fact)
     return label, state, _lasted(first, last) if len(events) > 1 else None
+
+
+def _numbered(body: Mapping[str, Any]) -> str:
+    return f"part {body['part']} of {body['parts']}" if "parts" in body else f"part {body['part']}"
 
 
 def _note(events: Sequence[Event]) -> Words:
@@ -134,13 +170,17 @@ def _note(events: Sequence[Event]) -> Words:
         case "run.migrated":
             return (f"goes on with engine {event.body['engine_version']}", "and the prompt and tools of now"), "", None
         case kind:
-            return (kind.replace(".", " "), *_facts(event.body)), kind.rpartition(".")[2], None
+            words, state = _NOTED.get(kind, (kind.replace(".", " "), kind.rpartition(".")[2]))
+            return (words, *_facts(event.body)), state, None
 
 
 def _facts(body: Mapping[str, Any]) -> Iterator[str]:
-    for name in ("reason", "session", "version", "detail", "verdict", "by"):
+    for name in ("reason", "detail"):
         if body.get(name):
-            yield str(body[name]) if name in ("reason", "detail", "verdict") else f"{name} {body[name]}"
+            yield str(body[name])
+    for name in ("rule", "session", "version", "schedule", "principal", "room", "name", "part", "verdict", "by"):
+        if body.get(name) not in (None, ""):
+            yield f"{name} {short(body[name])}"
 
 
 def _quoted(event: Event) -> str:

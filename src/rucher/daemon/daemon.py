@@ -34,8 +34,9 @@ from rucher.daemon.rulebook import destinations as known_destinations
 from rucher.daemon.rulebook import open_rules
 from rucher.daemon.serve import allow_many_files, listen, serve
 from rucher.daemon.sessions import Sessions
-from rucher.daemon.settings import Settings, load_settings, store_place
+from rucher.daemon.settings import Settings, load_settings, otel_headers, store_place
 from rucher.daemon.sweeping import archive_daily, sweep_daily
+from rucher.daemon.telemetry import telemetry
 from rucher.daemon.timetable import open_schedules, timetable
 from rucher.daemon.work import versions_of
 from rucher.daemon.workers import Bench, Place, open_bench
@@ -109,6 +110,7 @@ def run_worker(instance: Instance, announce: Announce, on_progress: Progress) ->
 
 
 def _begin(settings: Settings, on_progress: Progress) -> None:
+    otel_headers(settings.otel)
     fetch_weights(settings.model, on_progress)
     allow_many_files()
 
@@ -199,6 +201,7 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
         hold.watch(clock),
         store.stay_sole(),
         *_working(bench, store, clock),
+        *telemetry(instance, settings, store, clock),
     ]
     if settings.store.keep_days:
         works.append(archive_daily(store, instance.archive, key.verify_key, settings.store.keep_days, clock))

@@ -8,13 +8,17 @@
 | `RUCHER_CACHE`     | where weights and the launch kit are kept, instead of the user's cache |
 | `RUCHER_WEIGHTS`   | a folder that holds the weights already, or shall                   |
 | the one named by `model.key_env` | the key of a model's endpoint                         |
+| the one named by `otel.headers_env` | headers for the receiver of OpenTelemetry spans    |
 """
 
 import os
+import re
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -26,6 +30,8 @@ from rucher.protocol.errors import BadInput
 from rucher.surfaces.schedules.times import zone_named
 
 MEND = "mend it, or put a backup of the file in its place"
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
+_VALUE = re.compile(r"[\x20-\x7e]+")
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,60}$")]
 
 
@@ -138,6 +144,18 @@ class BudgetSettings(_Strict):
         return {measure: ceiling for measure, ceiling in given.items() if ceiling is not None}
 
 
+class OtelSettings(_Strict):
+    """Where traces are sent as OpenTelemetry spans by OTLP/HTTP; nowhere when `endpoint` is empty.
+
+    `headers_env` names the variable that holds headers for it, as in `authorization=Bearer%20abc,x-team=ops`. What people and
+    models wrote is sent only with `content`.
+    """
+
+    endpoint: Annotated[str, Field(pattern=r"^(https?://[^\s/?#]+[^\s?#]*)?$")] = ""
+    headers_env: str = ""
+    content: bool = False
+
+
 class Settings(_Strict):
     """All of rucher.toml."""
 
@@ -146,6 +164,7 @@ class Settings(_Strict):
     store: StoreSettings = StoreSettings()
     budget: BudgetSettings = BudgetSettings()
     model: ModelSettings = EmbeddedModelSettings()
+    otel: OtelSettings = OtelSettings()
 
 
 def find_instance(given: Path | None) -> Instance:
@@ -209,6 +228,24 @@ def model_key(settings: CompatibleModelSettings) -> SecretStr | None:
             f"the model's key is not set: put it in the environment variable {settings.key_env} and start again"
         )
     return SecretStr(key)
+
+
+def otel_headers(settings: OtelSettings) -> Mapping[str, str]:
+    """The headers for the receiver of spans, from the variable that the settings name; raises BadInput without showing them.
+
+    Written as OTEL_EXPORTER_OTLP_HEADERS is: https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
+    """
+    if not settings.endpoint or not settings.headers_env:
+        return {}
+    given = os.environ.get(settings.headers_env, "")
+    pairs = [part.partition("=") for part in given.split(",") if part.strip()]
+    headers = {name.strip().lower(): unquote(value.strip()) for name, _, value in pairs}
+    if not headers or not all(_HEADER.fullmatch(name) and _VALUE.fullmatch(value) for name, value in headers.items()):
+        raise BadInput(
+            f"the environment variable {settings.headers_env} (otel.headers_env) holds no headers; "
+            "write it as NAME=VALUE,NAME=VALUE and start again"
+        )
+    return headers
 
 
 def cache_folder() -> Path:

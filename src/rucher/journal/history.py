@@ -4,18 +4,20 @@ Called by commands that show or export what happened. It reads only, and does no
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rucher.journal.rows import ID, SEQ, TRACE, event_of
+from rucher.journal.rows import ID, SEQ, TRACE, Row, event_of
 from rucher.journal.segments import read_segment
 from rucher.journal.store import StoreReader
 from rucher.journal.units import Archive
 from rucher.protocol.events import Event
 
 BATCH = 1000
+Fetch = Callable[[int], Awaitable[list[Row]]]
+"""The store's next rows above a `seq`, in order."""
 
 
 async def archives(store: StoreReader) -> list[Archive]:
@@ -23,19 +25,21 @@ async def archives(store: StoreReader) -> list[Archive]:
     return [Archive(**dict(row)) for row in await store.rows("archives.all")]
 
 
-async def all_events(store: StoreReader, folder: Path, after: int = 0) -> AsyncIterator[Sequence[Event]]:
+async def all_events(
+    store: StoreReader, folder: Path, after: int = 0, fetch: Fetch | None = None
+) -> AsyncIterator[Sequence[Event]]:
     """Every event with a `seq` above `after`, in order and in batches, also when the store lets go of some meanwhile.
 
-    `folder` is that of the segments; raises Corrupt when one is missing or damaged.
+    `folder` is that of the segments; raises Corrupt when one is missing or damaged. `fetch` may leave events of the store out.
     """
     while True:
-        rows = await store.stored("event.after", after, BATCH)
+        rows = await (store.stored("event.after", after, BATCH) if fetch is None else fetch(after))
         if not rows or rows[0][SEQ] > after + 1:
             segment = next(
                 (each for each in await archives(store) if each.first_seq <= after + 1 <= each.last_seq), None
             )
             if segment is not None:
-                async for batch in _events_of(folder / segment.file, _behind(after)):
+                async for batch in events_of(folder / segment.file, _behind(after)):
                     yield batch
                 after = segment.last_seq
                 continue
@@ -54,7 +58,7 @@ async def trace_starting(store: StoreReader, folder: Path, text: str) -> Sequenc
         return [event.trace_id]
     found: set[str] = set()
     for segment in await archives(store):
-        async for batch in _events_of(folder / segment.file, lambda row: bool(row[TRACE].startswith(text))):
+        async for batch in events_of(folder / segment.file, lambda row: bool(row[TRACE].startswith(text))):
             found.update(event.trace_id for event in batch)
     return sorted(found)
 
@@ -65,7 +69,7 @@ async def whole_trace(store: StoreReader, folder: Path, trace_id: str) -> Sequen
     begin = (await store.rows("trace.begin", trace_id, trace_id, trace_id))[0]["seq"]
     for segment in await archives(store):
         if begin is None or segment.last_seq >= begin:
-            async for batch in _events_of(folder / segment.file, lambda row: bool(row[TRACE] == trace_id)):
+            async for batch in events_of(folder / segment.file, lambda row: bool(row[TRACE] == trace_id)):
                 found += batch
     return found + [event for event in await store.trace(trace_id) if not found or event.seq > found[-1].seq]
 
@@ -78,12 +82,13 @@ async def _archived_event(store: StoreReader, folder: Path, event_id: str) -> Ev
     for row in await store.rows("archived.seq", event_id):
         for segment in await archives(store):
             if segment.first_seq <= row["seq"] <= segment.last_seq:
-                async for batch in _events_of(folder / segment.file, lambda row: bool(row[ID] == event_id)):
+                async for batch in events_of(folder / segment.file, lambda row: bool(row[ID] == event_id)):
                     return batch[0]
     return None
 
 
-async def _events_of(path: Path, wanted: Callable[[Sequence[Any]], bool]) -> AsyncIterator[Sequence[Event]]:
+async def events_of(path: Path, wanted: Callable[[Sequence[Any]], bool]) -> AsyncIterator[Sequence[Event]]:
+    """The events of one segment whose rows are wanted, in order and in batches. Raises Corrupt."""
     rows = (await asyncio.to_thread(read_segment, path)).rows
     events = (event_of(row) for row in rows if wanted(row))
     while batch := await asyncio.to_thread(_next, events):

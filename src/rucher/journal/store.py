@@ -59,15 +59,6 @@ class StoreReader:
             after = batch[-1].seq
         return found[:limit]
 
-    async def newest(self, limit: int, subject: str = "ev.>", up_to: int | None = None) -> Sequence[Event]:
-        """The newest `limit` events whose subject matches the pattern, in order; none with a `seq` above `up_to`."""
-        found: list[Event] = []
-        before = (await self.head_seq() if up_to is None else up_to) + 1
-        while len(found) < limit and (batch := await self.events("event.before", before, _SCAN)):
-            found += [event for event in batch if matches(subject, event.subject)]
-            before = batch[-1].seq
-        return found[:limit][::-1]
-
     async def head_seq(self) -> int:
         """The highest committed seq."""
         return int((await self.rows("event.head"))[0]["seq"])

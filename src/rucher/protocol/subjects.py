@@ -4,6 +4,9 @@ from functools import lru_cache
 
 from rucher.protocol.errors import BadInput
 
+PARTS = 4
+"""The fewest parts that a subject has: ev, tenant, source and type."""
+
 
 @lru_cache(maxsize=4096)
 def _tokens(pattern: str) -> tuple[str, ...]:
@@ -27,3 +30,13 @@ def matches(pattern: str, subject: str) -> bool:
             return False
         found = found[: len(wanted)]
     return len(wanted) == len(found) and all(w in ("*", f) for w, f in zip(wanted, found, strict=True))
+
+
+def readable(pattern: str) -> str:
+    """The pattern; raises BadInput for one that cannot be read, or that fits no subject `ev.<tenant>.<source>.<type>`."""
+    tokens = _tokens(pattern)
+    if any(token not in {"*", ">"} and set(token) & set("*> ") for token in tokens):
+        raise BadInput(f"subject pattern {pattern!r}: * and > stand for whole parts, as in ev.*.cli.message")
+    if tokens[0] not in {"ev", "*", ">"} or (len(tokens) < PARTS and tokens[-1] != ">"):
+        raise BadInput(f"subject pattern {pattern!r} fits no event; subjects are ev.<tenant>.<source>.<type>")
+    return pattern

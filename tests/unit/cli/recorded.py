@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,39 @@ def say(instance: Instance, *keys: str) -> None:
             await store.append(*(asked(clock, key, key) for key in keys))
 
     asyncio.run(telling())
+
+
+def drop(instance: Instance, *kinds: str) -> None:
+    """Append one event of a partner for each type."""
+
+    async def telling() -> None:
+        clock = Ticking()
+        async with open_store(instance.journal, clock) as store:
+            for kind in kinds:
+                draft = asked(clock, kind, kind)
+                await store.append(replace(draft, source="stripe", type=kind, principal="partner:stripe"))
+
+    asyncio.run(telling())
+
+
+def grow(story: Story, *keys: str) -> None:
+    """For each key, a message that nobody wants, and a seal: so what was before can be archived."""
+
+    async def growing() -> None:
+        clock = ManualClock()
+        async with open_store(story.instance.journal, clock) as store:
+            for key in keys:
+                (told,) = await store.append(asked(clock, key, key))
+                seen = {"event": told.event.id, "event_seq": told.event.seq, "reason": "nobody wants it"}
+                dropped = control_event(
+                    tenant="local", part="router", kind="route.dropped", key=key, trace_id=told.event.trace_id,
+                    occurred_at=clock.now(), body=seen,
+                )  # fmt: skip
+                await store.append(dropped)
+                signing = node_key(story.instance.node_key, SystemEntropy())
+                await Sealer(store, signing, story.instance.seal_head, clock).seal()
+
+    asyncio.run(growing())
 
 
 def asked(clock: ManualClock, key: str, text: str) -> Draft:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rucher.protocol.errors import BadInput
-from tests.unit.cli.recorded import QUESTION, make_instance, process, record, rucher, say
+from tests.unit.cli.recorded import QUESTION, drop, grow, make_instance, process, record, rucher, say
 
 if TYPE_CHECKING:
     import subprocess
@@ -75,3 +75,85 @@ def test_following_shows_what_was_and_then_each_new_event_once(tmp_path: Path, s
 def _next(child: "subprocess.Popen[str]") -> str:
     assert child.stdout is not None
     return str(json.loads(child.stdout.readline())["body"]["text"])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--type", "hop.made"], "hop.made"),
+        (["--subject", "ev.*.rucher.delivery.>"], "delivery.sending delivery.delivered"),
+        (["--subject", "ev.local.*.hop.*"], "hop.made hop.acknowledged hop.made"),
+        (["--subject", "*.*.agent.answer"], "answer"),
+        (["--subject", "ev.other.>"], ""),
+        (["--subject", "ev.*.rucher.HOP.made"], ""),
+        (["--subject", "ev.*.agent.>", "--type", "hop.made"], ""),
+    ],
+)
+def test_what_is_asked_for_is_shown_and_nothing_else(tmp_path: Path, words: list[str], said: str) -> None:
+    story = record(tmp_path / "hive")
+    for more in ([], ["--after", "0"], ["--trace", story.trace_id], ["--trace", story.trace_id, "--after", "0"]):
+        found = json.loads(rucher(story.instance, "events", "--json", *words, *more).output)
+        kinds = [event["type"] for event in found]
+        assert kinds == said.split() or (words == ["--type", "hop.made"] and kinds == ["hop.made"] * 2)
+
+
+def test_a_source_with_dots_in_its_types_is_found_whole(tmp_path: Path) -> None:
+    instance = make_instance(tmp_path / "hive")
+    drop(instance, "charge.succeeded", "charge.dispute.created", "ping")
+    for pattern, kinds in (
+        ("ev.*.stripe.>", ["charge.succeeded", "charge.dispute.created", "ping"]),
+        ("ev.*.stripe.charge.>", ["charge.succeeded", "charge.dispute.created"]),
+        ("ev.*.stripe.*", ["ping"]),
+        ("ev.*.*.*.dispute.*", ["charge.dispute.created"]),
+    ):
+        found = json.loads(rucher(instance, "events", "--json", "--subject", pattern).output)
+        assert [event["type"] for event in found] == kinds
+
+
+@pytest.mark.parametrize(
+    "pattern", ["ev..x", "ev.>.x", "ev.*.str*.>", "nothing", "ev.local", "a.b.c.d", "", "ev.a b.c.d"]
+)
+@pytest.mark.parametrize("more", [[], ["--follow"], ["--after", "0"], ["--json"]])
+def test_a_pattern_that_fits_nothing_is_refused_in_one_line(tmp_path: Path, pattern: str, more: list[str]) -> None:
+    result = rucher(make_instance(tmp_path / "hive"), "events", "--subject", pattern, *more)
+    assert isinstance(result.exception, BadInput)
+    assert str(result.exception).startswith("subject pattern")
+    assert "\n" not in str(result.exception)
+
+
+def test_a_time_span_cuts_at_the_moment_of_recording(tmp_path: Path) -> None:
+    story = record(tmp_path / "hive")
+    all_of_it = json.loads(rucher(story.instance, "events", "--json").output)
+    third, fifth = all_of_it[2]["recorded_at"], all_of_it[4]["recorded_at"]
+    shown = json.loads(rucher(story.instance, "events", "--json", "--since", third, "--until", fifth).output)
+    assert [event["seq"] for event in shown] == [3, 4]
+    assert json.loads(rucher(story.instance, "events", "--json", "--until", "2001-01-01").output) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--since", "yesterday"], "is no date"),
+        (["--until", "2027-13-01"], "is no date"),
+        (["--since", "1h", "--until", "2h"], "exchange them"),
+        (["--follow", "--until", "1h"], "leave --until out"),
+        (["--trace", "ZZZZ"], "there is no trace"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused_in_one_line(tmp_path: Path, words: list[str], said: str) -> None:
+    result = rucher(record(tmp_path / "hive").instance, "events", *words)
+    assert isinstance(result.exception, BadInput)
+    assert said in str(result.exception)
+
+
+def test_what_was_archived_is_shown_with_what_was_not(tmp_path: Path) -> None:
+    story = record(tmp_path / "hive")
+    grow(story, "a", "b")
+    before = json.loads(rucher(story.instance, "events", "--json").output)
+    assert rucher(story.instance, "journal", "archive", "--before", "2027-02-01").exit_code == 0
+    for more in ([], ["--after", "0"]):
+        assert json.loads(rucher(story.instance, "events", "--json", *more).output) == before
+    answers = json.loads(rucher(story.instance, "events", "--json", "--type", "answer", "--limit", "1").output)
+    assert [event["type"] for event in answers] == ["answer"]
+    assert json.loads(rucher(story.instance, "events", "--json", "--limit", "3").output) == before[-3:]
+    assert json.loads(rucher(story.instance, "events", "--json", "--after", "2", "--limit", "3").output) == before[2:5]

@@ -1,6 +1,5 @@
 """Laws of `rucher journal`: any change to what was sealed is found, and what was archived counts as if it had stayed."""
 
-import asyncio
 import json
 import sqlite3
 from contextlib import closing
@@ -10,15 +9,9 @@ from typing import Any
 import pytest
 
 from rucher.daemon.lock import sole_daemon
-from rucher.instance.secrets import node_key
 from rucher.journal.cloudevents import event_from
-from rucher.journal.seals import Sealer
-from rucher.journal.store import open_store
-from rucher.protocol.clock import SystemEntropy
 from rucher.protocol.errors import BadInput, Corrupt
-from rucher.protocol.events import control_event
-from tests.fakes.clock import ManualClock
-from tests.unit.cli.recorded import Story, asked, make_instance, record, rucher, say
+from tests.unit.cli.recorded import Story, grow, make_instance, record, rucher, say
 
 VIEWS = (
     "SELECT * FROM runs ORDER BY 1",
@@ -42,26 +35,6 @@ def count(path: Path) -> int:
     with closing(sqlite3.connect(path)) as db:
         found: int = db.execute("SELECT count(*) FROM events").fetchone()[0]
         return found
-
-
-def grow(story: Story, *keys: str) -> None:
-    """For each key, a message that nobody wants, and a seal: so what was before can be archived."""
-
-    async def growing() -> None:
-        clock = ManualClock()
-        async with open_store(story.instance.journal, clock) as store:
-            for key in keys:
-                (told,) = await store.append(asked(clock, key, key))
-                seen = {"event": told.event.id, "event_seq": told.event.seq, "reason": "nobody wants it"}
-                dropped = control_event(
-                    tenant="local", part="router", kind="route.dropped", key=key, trace_id=told.event.trace_id,
-                    occurred_at=clock.now(), body=seen,
-                )  # fmt: skip
-                await store.append(dropped)
-                signing = node_key(story.instance.node_key, SystemEntropy())
-                await Sealer(store, signing, story.instance.seal_head, clock).seal()
-
-    asyncio.run(growing())
 
 
 def exported(story: Story, *options: str) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Laws of how a trace shows deliveries in parts, the owner's word and who was told."""
 
 from rucher.control.trees import Node, tree
-from tests.unit.control.test_trees import event
+from tests.unit.control.builders import event
 
 
 def labels(nodes: list[Node] | tuple[Node, ...]) -> list[str]:

@@ -1,37 +1,12 @@
 """Laws of the tree of a trace: every event is in it once, under its cause, with the time since the trace began."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rucher.control.trees import Node, tree
-from rucher.protocol.events import Event, Trust
-
-START = 1_800_000_000_000_000
-
-
-def event(seq: int, name: str, parent: str | None, at: int = 0, **body: Any) -> Event:
-    """An event with id `e<seq>`, `name` being `source/type`, `at` microseconds after the start."""
-    source, _, kind = name.partition("/")
-    return Event(
-        id=f"e{seq}",
-        tenant="local",
-        source=source,
-        type=kind,
-        principal="agent:scribe" if source == "agent" else f"owner:{source}",
-        trust=Trust.OWNER,
-        trace_id="T",
-        parent_id=parent,
-        addressed_to="group:cli:main" if source == "agent" else None,
-        occurred_at=START + at,
-        recorded_at=START + at + 1,
-        seq=seq,
-        body=body,
-    )
-
+from rucher.control.trees import tree
+from rucher.protocol.events import Event
+from tests.unit.control.builders import event, find, walk
 
 STORY = [
     event(1, "cli/message", None, text="hello"),
@@ -80,16 +55,6 @@ GOVERNED = [
     event(21, "rucher/run.finished", "e2", 350, run="R", state="cancelled", reason="its owner cancelled it"),
 ]  # fmt: skip
 """A run that was steered, paused, resumed, migrated and cancelled, that began another one, waited, and was forked."""
-
-
-def walk(nodes: Sequence[Node]) -> Iterator[Node]:
-    for node in nodes:
-        yield node
-        yield from walk(node.children)
-
-
-def find(kind: str, nodes: Sequence[Node]) -> list[Node]:
-    return [node for node in walk(nodes) if node.kind == kind]
 
 
 def story_places(story: list[Event]) -> list[tuple[int, int]]:

@@ -9,8 +9,15 @@ SELECT * FROM events WHERE id = ?;
 -- name: event.after
 SELECT * FROM events WHERE seq > ? ORDER BY seq LIMIT ?;
 
--- name: event.before
-SELECT * FROM events WHERE seq < ? ORDER BY seq DESC LIMIT ?;
+-- name: event.wanted_before
+SELECT * FROM events
+WHERE seq < ? AND 'ev.' || tenant || '.' || source || '.' || type LIKE ? AND type LIKE ? AND recorded_at >= ? AND recorded_at < ?
+ORDER BY seq DESC LIMIT ?;
+
+-- name: event.wanted_after
+SELECT * FROM events
+WHERE seq > ? AND 'ev.' || tenant || '.' || source || '.' || type LIKE ? AND type LIKE ? AND recorded_at >= ? AND recorded_at < ?
+ORDER BY seq LIMIT ?;
 
 -- name: event.of_trace
 SELECT * FROM events WHERE trace_id = ? AND run_id IS NULL
