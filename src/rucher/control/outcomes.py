@@ -51,7 +51,7 @@ def _delivered_as(trace: Sequence[Event], reply: Event) -> str | None:
     """The message's status by its reply, or None while the reply is on its way."""
     status = ENDINGS.get(reply.type, "answered")
     hops = {event.id for event in trace if event.type == "hop.made" and event.body["event"] == reply.id}
-    dropped = any(event.type == "route.dropped" and event.body["event"] == reply.id for event in trace)
+    dropped = not hops and any(event.type == "route.dropped" and event.body["event"] == reply.id for event in trace)
     ends = {event.type for event in trace if event.body.get("hop") in hops}
     if "delivery.delivered" in ends:
         return status

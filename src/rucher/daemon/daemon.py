@@ -43,6 +43,7 @@ from rucher.protocol.events import Trust, control_event
 from rucher.protocol.ids import caused, ulid
 from rucher.protocol.ports import Appended, Clock
 from rucher.router.dispatch import Destination, Dispatcher
+from rucher.router.registrystore import FoldedRegistry
 from rucher.router.router import Router
 from rucher.surfaces.channels.cli import CliChannel
 from rucher.surfaces.delivery import Delivery
@@ -152,7 +153,7 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     await _record_start(store, tenant, clock.now(), ulid(clock.now(), entropy.bytes(10)))
     works: Works = [
         Dispatcher(store, clock, StoredHops(store), destinations, store.head).run(),
-        Router(store, clock, rules, tenant, await store.cursor("router")).run(),
+        Router(store, clock, rules, FoldedRegistry(store), tenant, await store.cursor("router")).run(),
         bells.run(store.head),
         sealer.run(),
         serve(app, listener),

@@ -6,7 +6,7 @@ from pathlib import Path
 from rucher.instance.text import bytes_of
 from rucher.router.generated import ensure_generated
 from rucher.router.parse import decode
-from rucher.router.reload import RulesFile
+from rucher.router.reload import RulesFile, replace_file
 
 SURFACES = ("cli",)
 
@@ -21,7 +21,5 @@ def open_rules(path: Path, agents: Collection[str]) -> RulesFile:
     text = decode(bytes_of(path, "put a backup of the file in its place"), path)
     grown = ensure_generated(text, agents, SURFACES, path)
     if grown != text:
-        temporary = path.with_suffix(".toml.new")
-        temporary.write_bytes(grown.encode())
-        temporary.replace(path)
+        replace_file(path, grown.encode())
     return RulesFile(path, lambda: destinations(agents))

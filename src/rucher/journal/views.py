@@ -35,7 +35,7 @@ def _hop_made(event: Event) -> Iterator[Change]:
     yield "cursor.advance", {"name": "router", "seq": body["event_seq"]}
 
 
-def _route_dropped(event: Event) -> Iterator[Change]:
+def _routed(event: Event) -> Iterator[Change]:
     yield "cursor.advance", {"name": "router", "seq": event.body["event_seq"]}
 
 
@@ -80,7 +80,8 @@ def _session_becomes(state: str) -> Callable[[Event], Iterator[Change]]:
 
 FOLDS: Mapping[str, Callable[[Event], Iterator[Change]]] = {
     "hop.made": _hop_made,
-    "route.dropped": _route_dropped,
+    "route.dropped": _routed,
+    "route.held": _routed,
     "hop.acknowledged": _hop_acknowledged,
     "hop.retrying": _hop_detail,
     "hop.failed": _hop_becomes("failed"),
