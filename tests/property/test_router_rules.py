@@ -48,7 +48,7 @@ EVENTS = st.builds(
     source=WORDS,
     principal=NAMES,
     trust=st.sampled_from(Trust),
-    addressed_to=st.none() | NAMES,
+    addressed_to=st.none() | NAMES | st.just("group:a:b"),
     group=NAMES,
     tenant=WORDS,
 )
@@ -115,7 +115,11 @@ def wanted(rule: Rule, to: str, found: Event, registry: Registry) -> bool:
     if (rule.terms.senders == "known" and stranger) or (rule.terms.senders == "owner" and not owner):
         return False
     called = found.addressed_to == to or f"@{agent}" in found.body["text"].split()
-    sticky = (agent, f"{found.source}:{found.body['group']}", "") in registry.engaged
+    sticky = (
+        agent,
+        f"{found.source}:{found.body['group']}",
+        "",
+    ) in registry.engaged and "agent:" not in found.principal
     return {"always": True, "mention": called, "mention-sticky": called or sticky}[rule.terms.engage]
 
 
@@ -139,7 +143,8 @@ def by_trying_them_all(found: Event, rules: list[Rule], registry: Registry) -> s
                 made[to] = (rule.id, "wake")
             elif to not in woken and rule.terms.otherwise == "context":
                 made.setdefault(to, (rule.id, "context"))
-        if woken and not rule.goes_on:
+        group_s = (found.addressed_to or "").startswith("group:") and not any("surface" in to for to in rule.to)
+        if woken and not rule.goes_on and (rule.terms.engage == "always" or not group_s):
             break
     emission = found.trust is Trust.AGENT or found.principal.startswith("agent:")
     if not matched and not emission:

@@ -23,7 +23,7 @@ COMMANDS = {
     "trace": ("rucher.cli.trace", "trace", "Draw all that one message caused."),
     "runs": ("rucher.cli.runs", "runs", "List the runs of agents, or show all about one."),
     "run": ("rucher.cli.run", "run", "Pause, cancel, steer, fork or answer one run."),
-    "rules": ("rucher.cli.rules", "rules", "Check or list who wakes for what."),
+    "rules": ("rucher.cli.rules", "rules", "Check, explain, test or change who wakes for what."),
     "journal": ("rucher.cli.journal", "journal", "Verify, export or archive the journal."),
     "store": ("rucher.cli.store", "store", "Show, migrate or copy the store that holds the journal."),
     "doctor": ("rucher.cli.doctor", "doctor", "Check this machine and this instance, and say what to do."),

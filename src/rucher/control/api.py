@@ -19,10 +19,12 @@ from rucher.control.bells import Bells
 from rucher.control.gate import Gate
 from rucher.control.orders import run_orders
 from rucher.control.outcomes import MessageOutcome, outcome, sessions_of
+from rucher.control.rulebook import rule_proposals
 from rucher.kernel.orders import Orders
 from rucher.protocol.errors import BadInput, Denied, Retryable, RucherError
 from rucher.protocol.events import DEFAULT_GROUP, Event
 from rucher.protocol.ports import Appended, Journal
+from rucher.router.proposals import Proposals
 
 
 class MessageIn(BaseModel):
@@ -49,6 +51,9 @@ class Services:
     orders: Orders
     trouble: Callable[[str], Awaitable[str]]
     """Why the session named cannot work just now; empty when it can."""
+    proposals: Proposals
+    owner: str
+    """The principal of whoever has the token."""
 
 
 LONGEST_WAIT_S = 55.0
@@ -93,6 +98,7 @@ def build_app(services: Services) -> ASGIApp:
             return {"event_id": event_id, "trace_id": message.trace_id, "status": "pending", "answer": ""}
 
     app.include_router(run_orders(services.orders), prefix="/api/v1")
+    app.include_router(rule_proposals(services.proposals, services.owner), prefix="/api/v1")
 
     @app.get("/api/v1/health")
     async def health() -> dict[str, str]:

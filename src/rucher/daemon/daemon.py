@@ -22,7 +22,7 @@ from rucher.daemon.hops import StoredHops
 from rucher.daemon.lock import Hold, sole_daemon
 from rucher.daemon.logs import write_logs_to
 from rucher.daemon.models import fetch_weights, warm_quietly
-from rucher.daemon.rulebook import open_rules
+from rucher.daemon.rulebook import open_rules, registry_of
 from rucher.daemon.serve import allow_many_files, listen, serve
 from rucher.daemon.sessions import Sessions
 from rucher.daemon.settings import Settings, load_settings, store_place
@@ -43,7 +43,7 @@ from rucher.protocol.events import Trust, control_event
 from rucher.protocol.ids import caused, ulid
 from rucher.protocol.ports import Appended, Clock
 from rucher.router.dispatch import Destination, Dispatcher
-from rucher.router.registrystore import FoldedRegistry
+from rucher.router.proposals import Proposals
 from rucher.router.router import Router
 from rucher.surfaces.channels.cli import CliChannel
 from rucher.surfaces.delivery import Delivery
@@ -148,12 +148,16 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     destinations: dict[str, Destination] = {
         "agent": sessions, "surface": Delivery(store, clock, {"cli": CliChannel(instance.surfaces / "cli")}),
     }  # fmt: skip
-    orders = Orders(store, clock, f"owner:{owner}")
-    app = build_app(Services(settings.instance.name, token, store, bells, door, orders, _trouble(store)))
+    orders, proposals = Orders(store, clock, f"owner:{owner}"), Proposals(store, clock, rules, tenant)
+    app = build_app(
+        Services(
+            settings.instance.name, token, store, bells, door, orders, _trouble(store), proposals, f"owner:{owner}"
+        )
+    )
     await _record_start(store, tenant, clock.now(), ulid(clock.now(), entropy.bytes(10)))
     works: Works = [
         Dispatcher(store, clock, StoredHops(store), destinations, store.head).run(),
-        Router(store, clock, rules, FoldedRegistry(store), tenant, await store.cursor("router")).run(),
+        Router(store, clock, rules, registry_of(store), tenant, await store.cursor("router")).run(),
         bells.run(store.head),
         sealer.run(),
         serve(app, listener),

@@ -1,4 +1,7 @@
-"""The rules of an instance at start: the generated ones it lacks are added, then the file is read and checked."""
+"""The rules of an instance: at start the generated ones that it lacks are added; and what they may name, and know of people.
+
+Called by the daemon and by commands that read the rules as the daemon would.
+"""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -6,6 +9,7 @@ from pathlib import Path
 from rucher.instance.text import bytes_of
 from rucher.router.generated import ensure_generated
 from rucher.router.parse import decode
+from rucher.router.registrystore import FoldedRegistry, Past, RegistryStore
 from rucher.router.reload import RulesFile, replace_file
 
 SURFACES = ("cli",)
@@ -23,3 +27,8 @@ def open_rules(path: Path, agents: Collection[str]) -> RulesFile:
     if grown != text:
         replace_file(path, grown.encode())
     return RulesFile(path, lambda: destinations(agents))
+
+
+def registry_of(store: Past) -> RegistryStore:
+    """Who is who, as the instance's journal says."""
+    return FoldedRegistry(store)

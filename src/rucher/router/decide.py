@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from rucher.protocol.events import Event, Trust
 from rucher.router import loops
-from rucher.router.engagement import room_of
+from rucher.router.engagement import AGENT, room_of
 from rucher.router.reasons import reason
 from rucher.router.registry import Registry
-from rucher.router.rules import DEFAULT_RULE, WAKE, Route, Rules
+from rucher.router.rules import DEFAULT_RULE, WAKE, Route, Rule, Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +70,20 @@ def decide(event: Event, rules: Rules, registry: Registry) -> Decision:
                 routes[route.to] = route
         if not tried.routes and missed is None:
             missed = Dropped(f"rule {rule.id!r} holds, but {tried.lacking}", rule.id)
-        if tried.wakes and not rule.goes_on:
+        if tried.wakes and not rule.goes_on and not overhears(rule, event):
             break
     if not routes:
         return Decision((), tuple(faults), missed) if missed else _uncovered(event, rules, tuple(faults))
     return _within_limits(event, Decision(tuple(routes.values()), tuple(faults)))
+
+
+def overhears(rule: Rule, event: Event) -> bool:
+    """Whether the rule only calls agents to what is said to a group, which must still reach the group by a later rule."""
+    return (
+        rule.terms.engage != "always"
+        and (event.addressed_to or "").startswith("group:")
+        and all(to.startswith(AGENT) for to in rule.to)
+    )
 
 
 def bar(event: Event, registry: Registry) -> Dropped | Held | None:

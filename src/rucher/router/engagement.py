@@ -56,8 +56,13 @@ class Terms:
             case "mention":
                 return "" if mentions(event, agent) else f"{agent} is not mentioned"
             case "mention-sticky":
-                engaged = engagement(event, agent) in registry.engaged or mentions(event, agent)
-                return "" if engaged else f"{agent} is not mentioned, nor engaged here by an earlier mention"
+                # What agents say wakes only whom they mention, or two engaged ones would answer each other.
+                engaged = not event.principal.startswith(AGENT) and engagement(event, agent) in registry.engaged
+                return (
+                    ""
+                    if engaged or mentions(event, agent)
+                    else f"{agent} is not mentioned, nor engaged here by an earlier mention"
+                )
             case _:
                 return ""
 

@@ -11,7 +11,7 @@ from typing import Any
 from rucher.protocol.events import Event
 from rucher.router.bodies import values_at
 from rucher.router.conditions import BODY, Condition, field_of
-from rucher.router.decide import Decision, Dropped, Held, bar, decide
+from rucher.router.decide import Decision, Dropped, Held, bar, decide, overhears
 from rucher.router.positions import positions
 from rucher.router.reasons import reason
 from rucher.router.registry import Registry
@@ -62,7 +62,7 @@ def explain(event: Event, rules: Rules, registry: Registry) -> Explanation:
     for rule in rules.rules:
         one = _told(rule, event, registry, lines[rule.id], "" if barred else taker)
         told.append(one)
-        if one.fired and not taker and not rule.goes_on and _wakes(rule, event, registry):
+        if one.fired and not rule.goes_on and not overhears(rule, event) and _wakes(rule, event, registry):
             taker = rule.id
     decision = decide(event, rules, registry)
     return Explanation(rules.version, barred.reason if barred else "", told, decision)
@@ -127,14 +127,14 @@ def _checked(condition: Condition, event: Event) -> Checked:
 
 def _found(key: str, event: Event) -> str:
     if key == "subject":
-        return event.subject
+        return _short(json.dumps(event.subject))
     if key == "trust":
-        return event.trust.word
+        return json.dumps(event.trust.word)
     if key.startswith(f"{BODY}."):
         values = values_at(event, key.removeprefix(f"{BODY}."))
         return _short(", ".join(json.dumps(value, ensure_ascii=False) for value in values)) or "nothing"
     value: Any = field_of(event, key)
-    return "nothing" if value is None else _short(str(value))
+    return "nothing" if value is None else _short(json.dumps(value, ensure_ascii=False))
 
 
 def _short(text: str) -> str:
