@@ -157,7 +157,8 @@ def _fault(document: Mapping[str, Any], error: ValidationError) -> str:
     fault = error.errors()[0]
     match fault["loc"]:
         case ("case", int(number), *rest):
-            name = document["case"][number].get("name", f"number {number + 1}")
-            return f"case {name!r}: {'.'.join(str(part) for part in rest) or 'case'}: {fault['msg']}"
+            table = document["case"][number]
+            name = repr(table["name"]) if isinstance(table, dict) and "name" in table else f"number {number + 1}"
+            return f"case {name}: {'.'.join(str(part) for part in rest) or 'the table'}: {fault['msg']}"
         case loc:
             return f"{'.'.join(str(part) for part in loc) or 'the file'}: {fault['msg']}; write [[case]] tables"
