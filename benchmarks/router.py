@@ -4,8 +4,9 @@ import time
 from dataclasses import dataclass
 
 from rucher.protocol.events import Event, Trust, committed, message
+from rucher.router.decide import decide
 from rucher.router.parse import parse
-from rucher.router.rules import decide
+from rucher.router.registry import Registry
 
 _KINDS = 5
 
@@ -26,9 +27,10 @@ def measure(rules: int = 1000, events: int = 20_000) -> RouterFigures:
     parse_ms = min(_parse_ms(text) for _ in range(3))
     file = parse(text, "rules.toml")
     stream = [_event(number, rules) for number in range(events)]
+    registry = Registry()
     started = time.perf_counter()
     for event in stream:
-        decide(event, file)
+        decide(event, file, registry)
     took = time.perf_counter() - started
     return RouterFigures(rules, events, events / took, parse_ms)
 

@@ -30,7 +30,7 @@ COMMANDS = {
     "hops": ("rucher.cli.hops", "hops", "List what goes where, or show all about one hop."),
     "deliveries": ("rucher.cli.deliveries", "deliveries", "List what went out, or say what became of it."),
     "deadletters": ("rucher.cli.deadletters", "deadletters", "Look at what failed; try it again or drop it."),
-    "rules": ("rucher.cli.rules", "rules", "Check or list who wakes for what."),
+    "rules": ("rucher.cli.rules", "rules", "Check, explain, test or change who wakes for what."),
     "sources": ("rucher.cli.sources", "sources", "Say who may hand events in from outside."),
     "destinations": ("rucher.cli.destinations", "destinations", "List, check and try where events can go outside."),
     "schedules": ("rucher.cli.schedules", "schedules", "List, check, pause or fire what is said by the clock."),

@@ -69,7 +69,7 @@ def _delivered_as(trace: Sequence[Event], reply: Event) -> str | None:
     # A copy for a webhook says nothing about the room in which the reply is waited for.
     shown = [event for event in made if event.body["to"].startswith("surface:")]
     hops = {event.id for event in shown or made}
-    dropped = any(event.type == "route.dropped" and event.body["event"] == reply.id for event in trace)
+    dropped = not made and any(event.type == "route.dropped" and event.body["event"] == reply.id for event in trace)
     ends = {event.type for event in trace if event.body.get("hop") in hops and _is_an_end(event)}
     if "delivery.delivered" in ends:
         return status

@@ -22,6 +22,7 @@ from rucher.control.destinations import Trials, destination_calls
 from rucher.control.entities import entity_orders
 from rucher.control.hops import HopOrders, hop_orders
 from rucher.control.orders import run_orders
+from rucher.control.rulebook import rule_proposals
 from rucher.control.schedules import schedule_orders
 from rucher.daemon.entrance import open_entrance
 from rucher.daemon.hops import StoredHops
@@ -55,6 +56,7 @@ from rucher.protocol.ids import caused, ulid
 from rucher.protocol.ports import Appended, Clock, Deliverer
 from rucher.router.dispatch import Destination, Dispatcher
 from rucher.router.entities import Entities
+from rucher.router.proposals import Proposals
 from rucher.router.router import Router
 from rucher.surfaces.channels.cli import CliChannel
 from rucher.surfaces.delivery import Delivery
@@ -177,6 +179,7 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
         hop_orders(HopOrders(store, clock, me)),
         destination_calls(Trials(store, clock, tenant, outside.find)),
         schedule_orders(times.schedules, times.proposals, me),
+        rule_proposals(Proposals(store, clock, rules, tenant), me),
         entrance.calls,
     )
     services = Services(
@@ -188,7 +191,7 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     works: Works = [
         Dispatcher(store, clock, StoredHops(store), destinations, store.head).run(),
         Notices(store, clock, StoredHops(store), tenant, f"cli:{DEFAULT_GROUP}").run(),
-        Router(store, clock, rules, tenant, await store.cursor("router")).run(),
+        Router(store, clock, rules, known, tenant, await store.cursor("router")).run(),
         times.schedules.run(),
         bells.run(store.head),
         sealer.run(),

@@ -1,4 +1,7 @@
-"""The rules of an instance at start: the generated ones it lacks are added, then the file is read and checked."""
+"""The rules of an instance: at start the generated ones that it lacks are added; and what they may name, and know of people.
+
+Called by the daemon and by commands that read the rules as the daemon would.
+"""
 
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -6,7 +9,7 @@ from pathlib import Path
 from rucher.instance.text import bytes_of
 from rucher.protocol.tomltext import decode
 from rucher.router.generated import ensure_generated
-from rucher.router.reload import RulesFile
+from rucher.router.reload import RulesFile, replace_file
 
 SURFACES = ("cli",)
 
@@ -24,7 +27,5 @@ def open_rules(path: Path, agents: Collection[str], outside: Callable[[], Collec
     text = decode(bytes_of(path, "put a backup of the file in its place"), path)
     grown = ensure_generated(text, agents, SURFACES, path)
     if grown != text:
-        temporary = path.with_suffix(".toml.new")
-        temporary.write_bytes(grown.encode())
-        temporary.replace(path)
+        replace_file(path, grown.encode())
     return RulesFile(path, lambda: destinations(agents) | set(outside()))

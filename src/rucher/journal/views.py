@@ -40,7 +40,7 @@ def _hop_made(event: Event) -> Iterator[Change]:
     yield from routed(event)
 
 
-def _route_dropped(event: Event) -> Iterator[Change]:
+def _routed(event: Event) -> Iterator[Change]:
     yield "cursor.advance", {"name": "router", "seq": event.body["event_seq"]}
     yield from routed(event)
     yield from _given_up(event)
@@ -79,7 +79,8 @@ def _hop_becomes(state: str) -> Callable[[Event], Iterator[Change]]:
 
 FOLDS: Mapping[str, Callable[[Event], Iterator[Change]]] = {
     "hop.made": _hop_made,
-    "route.dropped": _route_dropped,
+    "route.dropped": _routed,
+    "route.held": _routed,
     "hop.acknowledged": _hop_acknowledged,
     "hop.retrying": _hop_detail,
     "hop.failed": _hop_failed,

@@ -1,10 +1,10 @@
 """The conditions of a rule's `match`: what each key of the file means for an event. Pure.
 
-Built by `rucher.router.parse`, tried by `rucher.router.rules`. A new key is a new entry of `_MEANINGS`.
+Built by `rucher.router.parse`, tried by `rucher.router.rules`. A new key is a new entry of `_MEANINGS`; those about the body
+are in `rucher.router.bodies`.
 """
 
-import re
-import warnings
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -12,9 +12,10 @@ from typing import NamedTuple
 from rucher.protocol.errors import BadInput
 from rucher.protocol.events import CONTROL_PLANE, Event, Trust
 from rucher.protocol.subjects import matches
+from rucher.router.expressions import expression
 
-TEXT_LOOKED_AT = 4096
-"""Characters of a message's text that a `text` expression is tried on."""
+BODY = "body"
+"""The key of a `match` whose table asks about fields of the body; see `rucher.router.bodies`."""
 
 SUBJECT_PARTS = 4
 """The fewest parts that a subject has: ev, tenant, source and type."""
@@ -63,7 +64,18 @@ def covers(earlier: Condition, later: Condition) -> bool:
         return _subject_covers(earlier.wanted.split("."), later.wanted.split("."))
     if earlier.key in PREFIXED and earlier.wanted.endswith("*"):
         return later.wanted.removesuffix("*").startswith(earlier.wanted[:-1])
-    return earlier.wanted == later.wanted
+    if earlier.wanted == later.wanted:
+        return True
+    return earlier.key.startswith(f"{BODY}.") and frozenset() < _choices(later.wanted) <= _choices(earlier.wanted)
+
+
+def _choices(wanted: str) -> frozenset[str]:
+    """The values of the body that a condition is content with, as JSON; none for one that names no values."""
+    try:
+        said = json.loads(wanted)
+    except ValueError:
+        return frozenset()
+    return frozenset(json.dumps(one) for one in (said if isinstance(said, list) else [said]))
 
 
 def admits(principal: Condition, name: str) -> bool:
@@ -138,18 +150,11 @@ def _trust(key: str, wanted: str) -> Condition:
 
 
 def _text(key: str, wanted: str) -> Condition:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            search = re.compile(wanted).search
-    except (re.error, OverflowError, RecursionError, Warning) as error:
-        raise BadInput(
-            f"text = {wanted!r} is not a regular expression: {error}; correct it or put it in '...'"
-        ) from error
+    looked_for = expression(key, wanted)
 
     def holds(event: Event) -> bool:
         found = field_of(event, key)
-        return found is not None and search(found[:TEXT_LOOKED_AT]) is not None
+        return found is not None and looked_for.found_in(found)
 
     return Condition(key, wanted, holds)
 
@@ -171,5 +176,5 @@ _MEANINGS: Mapping[str, Callable[[str, str], Condition]] = {
     "group": _prefixed,
     "text": _text,
 }
-MATCH_KEYS = tuple(_MEANINGS)
+MATCH_KEYS = (*_MEANINGS, BODY)
 """The keys that a `match` may have."""

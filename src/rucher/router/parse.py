@@ -5,30 +5,22 @@ Called at start, by `rucher.router.reload` when the file changes, and by `rucher
 
 import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from rucher.protocol.errors import BadInput
 from rucher.protocol.positions import KeyPath
-from rucher.protocol.tomltext import (
-    FLAG,
-    STRING,
-    FileName,
-    Kind,
-    Problem,
-    Reading,
-    load,
-    refusal,
-    suggestion,
-    tables_of,
-)
-from rucher.router.conditions import MATCH_KEYS, Condition, condition
+from rucher.protocol.tomltext import FLAG, STRING, FileName, Problem, Reading, load, refusal, suggestion, tables_of
+from rucher.router.bodies import TABLE, body_conditions
+from rucher.router.conditions import BODY, MATCH_KEYS, Condition, condition
+from rucher.router.engagement import ALWAYS, TERMS_KEYS, read_terms
 from rucher.router.rules import DEFAULT_RULE, Mention, Rule, Rules
 from rucher.router.shadows import shadowed
 
 _TOP_KEYS = ("default", "rule")
-_RULE_KEYS = ("id", "match", "to", "continue", "generated")
+_RULE_KEYS = ("id", "match", "to", "continue", "generated", *TERMS_KEYS)
 _DESTINATION = re.compile(r"(?:agent|surface|webhook|file|instance):[a-z0-9][a-z0-9._-]*")
+_TABLES = tables_of("rule")
 
 
 def parse(text: str, path: FileName) -> Rules:
@@ -64,10 +56,6 @@ def validate(rules: Rules, destinations: Collection[str]) -> None:
         raise refusal(rules.path, rules.text, problems)
 
 
-_TABLE = Kind(lambda value: isinstance(value, dict), 'a table, as in match = { source = "cli" }')
-_TABLES = tables_of("rule")
-
-
 class _Reading(Reading):
     """Reads one document and collects every problem with the key it is about."""
 
@@ -80,8 +68,8 @@ class _Reading(Reading):
         if "default" not in document:
             self.complain((), 'there is no default; begin the file with default = "agent:NAME"')
             return ""
-        found = document["default"]
-        return found if self.holds(found, STRING, ("default",)) and self._destination(found, ("default",)) else ""
+        found, here = document["default"], ("default",)
+        return found if self.holds(found, STRING, here) and self._destination(found, here) else ""
 
     def rules(self, document: Mapping[str, Any]) -> list[Rule]:
         """The rules that have no problem of their own."""
@@ -105,13 +93,15 @@ class _Reading(Reading):
     def _rule(self, table: Mapping[str, Any], number: int) -> Rule:
         path = ("rule", number)
         self.only_keys(table, _RULE_KEYS, path)
+        to = self._to(table, path)
         return Rule(
             number=number,
             id=self._id(table, path),
             match=self._match(table, path),
-            to=self._to(table, path),
+            to=to,
             goes_on=self._flag(table, "continue", path),
             generated=self._flag(table, "generated", path),
+            terms=read_terms(table, to, path, self) if not table.keys().isdisjoint(TERMS_KEYS) else ALWAYS,
         )
 
     def _id(self, table: Mapping[str, Any], path: KeyPath) -> str:
@@ -133,22 +123,22 @@ class _Reading(Reading):
                 "this rule matches nothing in particular; say what in match, or use default",
             )
             return ()
-        if not self.holds(found, _TABLE, here):
+        if not self.holds(found, TABLE, here):
             return ()
         self.only_keys(found, MATCH_KEYS, here)
         wanted = [(key, found[key]) for key in MATCH_KEYS if key in found]
-        read = [self._condition(key, value, (*here, key)) for key, value in wanted]
-        return tuple(one for one in read if one is not None)
+        return tuple(one for key, value in wanted for one in self._conditions(key, value, (*here, key)))
 
-    def _condition(self, key: str, value: object, path: KeyPath) -> Condition | None:
-        if not isinstance(value, str):
+    def _conditions(self, key: str, value: object, path: KeyPath) -> Iterator[Condition]:
+        if key == BODY:
+            yield from body_conditions(value, path, self)
+        elif not isinstance(value, str):
             self.holds(value, STRING, path)
-            return None
-        try:
-            return condition(key, value)
-        except BadInput as error:
-            self.complain(path, str(error))
-            return None
+        else:
+            try:
+                yield condition(key, value)
+            except BadInput as error:
+                self.complain(path, str(error))
 
     def _to(self, table: Mapping[str, Any], path: KeyPath) -> tuple[str, ...]:
         found = table.get("to")
@@ -173,8 +163,7 @@ class _Reading(Reading):
             return True
         self.complain(
             path,
-            f"{name!r} is no destination; write agent:NAME, surface:NAME, webhook:NAME, file:NAME or instance:NAME, in "
-            "small letters",
+            f"{name!r} is no destination; write agent:, surface:, webhook:, file: or instance: and a NAME in small letters",
         )
         return False
 

@@ -36,6 +36,11 @@ class Registry:
         """Whether it has a role here; whoever is no user of a surface (an owner, agent, partner, the system) always has."""
         return not principal.startswith("user:") or bool(self.roles.get(principal))
 
+    def role(self, principal: str, agent: str) -> str:
+        """The role that the principal has towards this agent; empty for none."""
+        held = self.roles.get(principal)
+        return "" if held is None else held.get(agent) or held.get("", "")
+
     def policy(self, room: str) -> str:
         """What becomes of unknown senders in this room."""
         return self.policies.get(room, self.default_policy)

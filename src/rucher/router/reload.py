@@ -1,5 +1,6 @@
 """The rules file as one that its owner edits while it is in use. `rucher.router.router` checks it between batches."""
 
+import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -14,10 +15,24 @@ class RulesFile(LiveFile[Rules]):
 
     def __init__(self, path: Path, destinations: Callable[[], Collection[str]]) -> None:
         """Read the file; raises BadInput when it cannot be used."""
+        self._destinations = destinations
+        super().__init__(path, self.read, "rules file", lambda: frozenset(destinations()))
 
-        def read(raw: bytes) -> Rules:
-            rules = parse(decode(raw, path), path)
-            validate(rules, frozenset(destinations()))
-            return rules
+    def read(self, raw: bytes) -> Rules:
+        """The rules that these bytes would be if they stood in the file; raises BadInput, and changes nothing."""
+        rules = parse(decode(raw, self.path), self.path)
+        validate(rules, frozenset(self._destinations()))
+        return rules
 
-        super().__init__(path, read, "rules file", lambda: frozenset(destinations()))
+
+def replace_file(path: Path, raw: bytes) -> None:
+    """Put these bytes in the place of the file, at once and durably; whoever reads it meanwhile sees the old or the new."""
+    target = path.resolve()
+    temporary = target.with_name(f"{target.name}.new")
+    with temporary.open("wb") as file:
+        if target.exists():
+            os.fchmod(file.fileno(), target.stat().st_mode & 0o777)
+        file.write(raw)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(target)

@@ -7,14 +7,15 @@ import asyncio
 from collections.abc import Sequence
 
 from rucher.protocol.backoff import surely
-from rucher.protocol.events import CONTROL_PLANE, Draft, Event, control_event
-from rucher.protocol.ids import derived
+from rucher.protocol.events import CONTROL_PLANE, Draft, Event
 from rucher.protocol.livefile import Refused, Reloaded
 from rucher.protocol.ports import Clock, Journal
-from rucher.protocol.replies import awaiting
+from rucher.router.decide import Decision, Dropped, decide
 from rucher.router.reasons import append_surely, reason
+from rucher.router.records import applied, decision_records, refused
+from rucher.router.registry import Registry
+from rucher.router.registrystore import RegistryStore
 from rucher.router.reload import RulesFile
-from rucher.router.rules import Decision, Dropped, Rules, decide
 
 BATCH = 500
 """The most events that are decided and recorded together."""
@@ -22,21 +23,29 @@ BATCH = 500
 CHECK_EVERY_S = 1.0
 """How often the rules file is looked at while nothing arrives."""
 
+RELEASING = frozenset({"role.granted", "user.blocked"})
+"""What is said of a sender whose events may be held: they are decided anew then."""
+
 
 class Router:
     """Gives every event its hops exactly once: their ids derive from event, rule and destination."""
 
-    def __init__(self, journal: Journal, clock: Clock, rules: RulesFile, tenant: str, cursor: int) -> None:
+    def __init__(
+        self, journal: Journal, clock: Clock, rules: RulesFile, people: RegistryStore, tenant: str, cursor: int
+    ) -> None:
         """`cursor` is the `seq` of the last event whose hops are in the journal."""
         self._journal = journal
         self._clock = clock
         self._rules = rules
+        self._people = people
         self._tenant = tenant
         self._cursor = cursor
+        self._registry = Registry()
 
     async def run(self) -> None:
         """Route until cancelled."""
-        await self._record_rules(self._applied(self._rules.current, "start"))
+        self._registry = await surely(self._clock, self._people.load)
+        await self._append([applied(self._tenant, self._rules.current, "start", self._clock.now())])
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow(), name="router")
             group.create_task(self._watch(), name="rules file")
@@ -53,80 +62,56 @@ class Router:
             await self._look_at_rules()
 
     async def _route(self, events: Sequence[Event]) -> None:
-        rules = self._rules.current
-        drafts = [draft for event in events if event.source != CONTROL_PLANE for draft in self._recorded(event, rules)]
-        if drafts:
-            await append_surely(self._journal, self._clock, *drafts)
+        drafts: list[Draft] = []
+        for event in events:
+            if event.source != CONTROL_PLANE:
+                drafts += self._recorded(event)
+                continue
+            self._registry.apply(event)
+            if event.type in RELEASING:
+                # What was held a moment ago must be in the store before it is asked for.
+                await self._append(drafts)
+                drafts = []
+                await self._release(event.body["principal"])
+        await self._append(drafts)
         if events:
             self._cursor = events[-1].seq
 
-    def _recorded(self, event: Event, rules: Rules) -> list[Draft]:
-        decision = _decided(event, rules)
-        about = {"event": event.id, "event_seq": event.seq}
-        if isinstance(decision, Dropped):
-            return [
-                self._draft(event, "route.dropped", event.id, {**about, "reason": decision.reason, **awaiting(event)})
-            ]
-        return [
-            self._draft(
-                event,
-                "hop.made",
-                f"{event.id}:{route.rule_id}:{route.to}",
-                {
-                    **about,
-                    "rule": route.rule_id,
-                    "rules": rules.version,
-                    "to": route.to,
-                    "mode": route.mode,
-                    "session": route.session,
-                },
-            )
-            for route in decision
-        ]
+    async def _release(self, principal: str) -> None:
+        """Decide anew, in their order, the events of a sender that were held."""
+        waiting = await surely(self._clock, lambda: self._people.held(principal))
+        for start in range(0, len(waiting), BATCH):
+            found = [await self._event(event_id) for event_id in waiting[start : start + BATCH]]
+            await self._append([draft for held in found if held for draft in self._recorded(held)])
 
-    def _draft(self, event: Event, kind: str, key: str, body: dict[str, object]) -> Draft:
-        return control_event(
-            tenant=event.tenant,
-            part="router",
-            kind=kind,
-            key=key,
-            trace_id=event.trace_id,
-            parent_id=event.id,
-            occurred_at=self._clock.now(),
-            body=body,
-        )
+    async def _event(self, event_id: str) -> Event | None:
+        return await surely(self._clock, lambda: self._journal.event(event_id))
+
+    def _recorded(self, event: Event) -> list[Draft]:
+        rules = self._rules.current
+        decision = self._decided(event)
+        for route in decision.routes:
+            if route.engaged is not None:
+                # The next event of this batch is decided before this hop comes back through the journal.
+                self._registry.engaged.add(route.engaged)
+        return list(decision_records(event, decision, rules, self._clock.now()))
+
+    def _decided(self, event: Event) -> Decision:
+        try:
+            return decide(event, self._rules.current, self._registry)
+        except Exception as error:  # noqa: BLE001 - one poisoned event must not stop the others; it is recorded
+            return Decision(end=Dropped(f"deciding failed: {reason(error)}"))
 
     async def _look_at_rules(self) -> None:
+        now = self._clock.now()
         match self._rules.check():
             case Reloaded(rules):
-                await self._record_rules(self._applied(rules, str(self._clock.now())))
-            case Refused(reason):
-                await self._record_rules(self._about_rules("rules.refused", str(self._clock.now()), {"reason": reason}))
+                await self._append([applied(self._tenant, rules, str(now), now)])
+            case Refused(said):
+                await self._append([refused(self._tenant, said, now)])
             case None:
                 pass
 
-    def _applied(self, rules: Rules, when: str) -> Draft:
-        body = {"version": rules.version, "rules": len(rules.rules)}
-        return self._about_rules("rules.applied", f"{rules.version}:{when}", body)
-
-    def _about_rules(self, kind: str, key: str, body: dict[str, object]) -> Draft:
-        trace_id = derived("trace", self._tenant, "rules", kind, key)
-        return control_event(
-            tenant=self._tenant,
-            part="rules",
-            kind=kind,
-            key=key,
-            trace_id=trace_id,
-            occurred_at=self._clock.now(),
-            body=body,
-        )
-
-    async def _record_rules(self, draft: Draft) -> None:
-        await append_surely(self._journal, self._clock, draft)
-
-
-def _decided(event: Event, rules: Rules) -> Decision:
-    try:
-        return decide(event, rules)
-    except Exception as error:  # noqa: BLE001 - one poisoned rule or event must not stop the others; it is recorded
-        return Dropped(f"deciding failed: {reason(error)}")
+    async def _append(self, drafts: Sequence[Draft]) -> None:
+        if drafts:
+            await append_surely(self._journal, self._clock, *drafts)

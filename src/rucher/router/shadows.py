@@ -5,8 +5,10 @@ Called by `rucher.router.parse`. It may miss one that only reasoning across keys
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
 from rucher.router.conditions import PREFIXED, Anchor, Condition, admits, covers
+from rucher.router.engagement import AGENT
 from rucher.router.rules import Rule
 
 
@@ -36,8 +38,18 @@ def shadows(earlier: Rule, later: Rule) -> bool:
     theirs = {condition.key: condition for condition in later.match}
     if not all(mine.key in theirs and covers(mine, theirs[mine.key]) for mine in earlier.match):
         return False
+    if not _takes_for_sure(earlier, later):
+        return False
     principal = theirs.get("principal")
     return principal is None or len(earlier.to) > 1 or not admits(principal, earlier.to[0])
+
+
+def _takes_for_sure(earlier: Rule, later: Rule) -> bool:
+    """Whether the terms of `earlier` leave nothing to `later` when both match."""
+    if earlier.terms.always or not all(to.startswith(AGENT) for to in earlier.to):
+        return True
+    same = replace(later.terms, session=earlier.terms.session) == earlier.terms
+    return same and set(later.to) <= set(earlier.to)
 
 
 def _asked(condition: Condition) -> tuple[Anchor, ...]:

@@ -3,8 +3,10 @@
 from typing import Any
 
 from rucher.protocol.events import Draft, Event, Trust, committed, message
+from rucher.router.decide import Decision, Dropped, decide
 from rucher.router.parse import parse
-from rucher.router.rules import Rules
+from rucher.router.registry import Registry
+from rucher.router.rules import Route, Rules
 
 HEAD = 'default = "agent:scribe"\n'
 
@@ -30,3 +32,21 @@ def event(text: str = "hello", key: str = "k", seq: int = 1, **changes: Any) -> 
 def rules(*tables: str, head: str = HEAD) -> Rules:
     """The rules of a file with this default and these [[rule]] tables, each given as its lines."""
     return parse(head + "".join(f"[[rule]]\n{table}\n" for table in tables), "rules.toml")
+
+
+def decided(found: Event, by: Rules, registry: Registry | None = None) -> Decision:
+    """The decision about an event on an instance that knows nobody yet, unless a registry is given."""
+    return decide(found, by, registry or Registry())
+
+
+def routes(found: Event, by: Rules, registry: Registry | None = None) -> tuple[Route, ...]:
+    """Where it goes."""
+    return decided(found, by, registry).routes
+
+
+def dropped(found: Event, by: Rules, registry: Registry | None = None) -> str:
+    """Why it goes nowhere."""
+    decision = decided(found, by, registry)
+    assert isinstance(decision.end, Dropped)
+    assert decision.routes == ()
+    return decision.end.reason

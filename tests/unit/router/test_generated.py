@@ -4,8 +4,8 @@ from rucher.protocol.errors import BadInput
 from rucher.protocol.events import Trust
 from rucher.router.generated import ensure_generated
 from rucher.router.parse import parse
-from rucher.router.rules import Route, decide
-from tests.unit.router.builders import HEAD, event
+from rucher.router.rules import Route
+from tests.unit.router.builders import HEAD, event, routes
 
 
 def test_each_agent_and_surface_gets_its_rule_once() -> None:
@@ -33,11 +33,11 @@ def test_the_lines_end_as_the_owner_s_do() -> None:
 def test_generated_rules_deliver_questions_and_answers_and_never_wake_the_sender() -> None:
     rules = parse(ensure_generated(HEAD, ["scribe", "cos"], ["cli"]), "r")
     asked = event(principal="agent:cos", trust=Trust.AGENT, addressed_to="agent:scribe", source="agent")
-    assert decide(asked, rules) == (Route("r-scribe-addressed", "agent:scribe"),)
+    assert routes(asked, rules) == (Route("r-scribe-addressed", "agent:scribe"),)
     answer = event(principal="agent:cos", trust=Trust.AGENT, addressed_to="group:cli:main", source="agent")
-    assert decide(answer, rules) == (Route("r-cli-reply", "surface:cli"),)
+    assert routes(answer, rules) == (Route("r-cli-reply", "surface:cli"),)
     itself = event(principal="agent:cos", trust=Trust.AGENT, addressed_to="agent:cos", source="agent")
-    assert not isinstance(decide(itself, rules), tuple)
+    assert routes(itself, rules) == ()
 
 
 def test_a_text_that_cannot_be_grown_is_refused_in_one_line() -> None:

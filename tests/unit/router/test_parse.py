@@ -42,6 +42,35 @@ REFUSALS = {
         HEAD + f'[[rule]]\nid = "a"\n{GOOD}\ncontinue = 1\n',
         "6:1: continue must be true or false",
     ),
+    "unknown engagement": (
+        HEAD + f'[[rule]]\nid = "a"\n{GOOD}\nengage = "mentions"\n',
+        "6:1: engage = 'mentions' is none of always, mention, mention-sticky, pattern; did you mean mention",
+    ),
+    "terms of a wrong type": (HEAD + f'[[rule]]\nid = "a"\n{GOOD}\nsenders = true\n', "6:1: senders must be text"),
+    "terms of a rule without an agent": (
+        HEAD + '[[rule]]\nid = "a"\nmatch = { source = "x" }\nto = "surface:cli"\nengage = "mention"\n',
+        "6:1: engage is about agents, and this rule sends to none",
+    ),
+    "pattern without its engagement": (
+        HEAD + f'[[rule]]\nid = "a"\n{GOOD}\npattern = "x"\n',
+        "6:1: pattern has no use here",
+    ),
+    "engagement without its pattern": (
+        HEAD + f'[[rule]]\nid = "a"\n{GOOD}\nengage = "pattern"\n',
+        '6:1: engage = "pattern" asks for one',
+    ),
+    "bad pattern": (
+        HEAD + f'[[rule]]\nid = "a"\n{GOOD}\nengage = "pattern"\npattern = "("\n',
+        "7:1: pattern = '(' is not a regular expression",
+    ),
+    "otherwise without a case": (
+        HEAD + f'[[rule]]\nid = "a"\n{GOOD}\notherwise = "context"\n',
+        "6:1: otherwise has no case",
+    ),
+    "kind of destination that there is not": (
+        HEAD + '[[rule]]\nid = "a"\nmatch = { source = "x" }\nto = "mail:ana"\n',
+        "5:1: 'mail:ana' is no destination; write agent:, surface:, webhook:, file: or instance:",
+    ),
 }
 
 CONDITIONS = {
@@ -109,6 +138,7 @@ def test_the_first_of_several_problems_is_told_and_the_others_counted() -> None:
         ('{ group = "*" }', '{ group = "main" }'),
         ('{ trust = "tool" }', '{ trust = "owner" }'),
         ('{ text = "x" }', '{ text = "x", trust = "owner" }'),
+        ('{ body = { a = ["x", "y"] } }', '{ body = { a = "y" }, source = "cli" }'),
     ],
 )
 def test_a_rule_that_can_never_fire_is_refused(earlier: str, later: str) -> None:
@@ -132,6 +162,41 @@ def test_a_rule_that_can_never_fire_is_refused(earlier: str, later: str) -> None
 def test_a_rule_that_can_fire_is_never_refused_as_unreachable(earlier: str, later: str) -> None:
     found = rules(f'id = "early"\nmatch = {earlier}\nto = "agent:a"', f'id = "late"\nmatch = {later}\nto = "agent:b"')
     assert [rule.id for rule in found.rules] == ["early", "late"]
+
+
+MENTION = '\nengage = "mention"'
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "reachable"),
+    [
+        ('to = "agent:a"', f'to = "agent:b"{MENTION}', False),
+        (f'to = "agent:a"{MENTION}', 'to = "agent:b"', True),
+        (f'to = "agent:a"{MENTION}', f'to = "agent:b"{MENTION}', True),
+        (f'to = "agent:a"{MENTION}', f'to = "agent:a"{MENTION}', False),
+        (f'to = ["agent:a", "agent:b"]{MENTION}', f'to = "agent:a"{MENTION}\nsession = "shared"', False),
+        (f'to = "agent:a"{MENTION}', f'to = "agent:a"{MENTION}\notherwise = "context"', True),
+        (f'to = ["agent:a", "surface:cli"]{MENTION}', 'to = "agent:b"', False),
+        ('to = "agent:a"\nsenders = "known"', 'to = "agent:a"', True),
+    ],
+)
+def test_a_rule_takes_everything_only_if_its_terms_leave_nothing(earlier: str, later: str, reachable: bool) -> None:  # noqa: FBT001 - a table
+    tables = [
+        f'id = "{name}"\nmatch = {{ group = "g" }}\n{rest}' for name, rest in (("early", earlier), ("late", later))
+    ]
+    if reachable:
+        assert len(rules(*tables).rules) == 2
+    else:
+        with pytest.raises(BadInput, match="'late' can never fire"):
+            rules(*tables)
+
+
+@pytest.mark.parametrize("kind", ["webhook", "file", "instance"])
+def test_every_kind_of_destination_must_exist(kind: str) -> None:
+    found = rules(f'id = "a"\nmatch = {{ source = "x" }}\nto = "{kind}:there"')
+    validate(found, {"agent:scribe", f"{kind}:there"})
+    with pytest.raises(BadInput, match=rf"^rules.toml:5:1: there is no {kind}:there; did you mean {kind}:here"):
+        validate(found, {"agent:scribe", f"{kind}:here"})
 
 
 def test_an_unknown_destination_is_refused_with_the_nearest_names() -> None:

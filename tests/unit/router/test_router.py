@@ -1,59 +1,16 @@
 import asyncio
-from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rucher.protocol.events import Draft, Event, control_event
 from rucher.router.conditions import Condition
-from rucher.router.reload import RulesFile
-from rucher.router.router import Router
 from rucher.router.rules import Rules
-from tests.fakes.clock import ManualClock, settled, until
+from tests.fakes.clock import settled, until
 from tests.fakes.journal import MemoryJournal
 from tests.unit.router.builders import HEAD, draft
-
-KNOWN = {"agent:scribe", "agent:other", "surface:cli"}
-FAN_OUT = '[[rule]]\nid = "fan"\nmatch = { text = "both" }\nto = ["agent:scribe", "agent:other"]\n'
-
-
-class World:
-    """A router on a journal in memory, and what it has recorded."""
-
-    def __init__(self, folder: Path, text: str = HEAD) -> None:
-        self.path = folder / "rules.toml"
-        self.path.write_text(text)
-        self.file = RulesFile(self.path, lambda: KNOWN)
-        self.journal = MemoryJournal()
-        self.clock = ManualClock()
-
-    def router(self, cursor: int = 0) -> Router:
-        return Router(self.journal, self.clock, self.file, "home", cursor)
-
-    def hops(self) -> list[tuple[str, str, str]]:
-        """Text of the event, rule and destination of each hop."""
-        texts = {event.id: event.body.get("text") for event in self.journal.events}
-        return [
-            (str(texts[made.body["event"]]), made.body["rule"], made.body["to"])
-            for made in self.journal.of_type("hop.made")
-        ]
-
-    def routed(self) -> int:
-        return len({one.body["event"] for kind in ("hop.made", "route.dropped") for one in self.journal.of_type(kind)})
-
-
-def during(router: Router, story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Play the story while the router runs, then stop it."""
-
-    async def play() -> None:
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(router.run())
-            await story()
-            running.cancel()
-
-    asyncio.run(play())
+from tests.unit.router.world import FAN_OUT, World, during
 
 
 def test_every_event_gets_its_hops_in_its_own_trace(tmp_path: Path) -> None:
@@ -167,7 +124,7 @@ def test_a_full_disk_delays_routing_and_loses_nothing(tmp_path: Path) -> None:
     assert world.hops() == [("one", "default", "agent:scribe")]
 
 
-def test_one_poisoned_event_is_dropped_with_its_reason_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_rule_that_raises_is_passed_over_and_recorded_and_the_others_decide(tmp_path: Path) -> None:
     world = World(tmp_path, HEAD + FAN_OUT)
 
     def poisoned(event: Event) -> bool:
@@ -184,9 +141,13 @@ def test_one_poisoned_event_is_dropped_with_its_reason_and_the_others_go_on(tmp_
         await until(lambda: world.routed() == 3)
 
     during(world.router(), story)
-    assert [text for text, _, _ in world.hops()] == ["a", "b"]
-    (dropped,) = world.journal.of_type("route.dropped")
-    assert dropped.body["reason"] == "deciding failed: RecursionError: too deep"
+    assert [text for text, _, _ in world.hops()] == ["a", "poison", "b"]
+    (faulted,) = world.journal.of_type("rule.faulted")
+    poisoned_event = next(one for one in world.journal.events if one.body.get("text") == "poison")
+    assert faulted.body == {
+        "event": poisoned_event.id, "event_seq": poisoned_event.seq, "rule": "fan", "rules": "v",
+        "reason": "RecursionError: too deep",
+    }  # fmt: skip
 
 
 def test_a_changed_file_is_in_force_for_the_next_event_and_recorded_with_its_version(tmp_path: Path) -> None:
@@ -202,10 +163,12 @@ def test_a_changed_file_is_in_force_for_the_next_event_and_recorded_with_its_ver
     during(world.router(), story)
     assert [to for _, _, to in world.hops()] == ["agent:scribe", "agent:other"]
     first, second = world.journal.of_type("rules.applied")
-    assert second.body == {"version": world.file.current.version, "rules": 0}
+    assert second.body == {
+        "version": world.file.current.version, "rules": 0, "path": str(world.path), "text": world.path.read_text(),
+    }  # fmt: skip
     versions = [made.body["rules"] for made in world.journal.of_type("hop.made")]
     assert versions == [first.body["version"], second.body["version"]]
-    assert len({first.trace_id, second.trace_id, world.journal.of_type("message")[0].trace_id}) == 3
+    assert first.trace_id == second.trace_id != world.journal.of_type("message")[0].trace_id
 
 
 def test_an_idle_router_sees_a_changed_file_within_a_second_of_its_clock(tmp_path: Path) -> None:
