@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rucher.protocol.errors import BadInput
-from tests.unit.cli.recorded import make_instance, rucher
+from tests.unit.cli.recorded import make_instance, record, rucher
 
 MINE = '\n[[rule]]\nid = "mine"\nmatch = { text = "^note" }\nto = ["agent:talker", "agent:scribe"]\ncontinue = true\n'
 
@@ -50,3 +50,54 @@ def test_a_file_that_the_daemon_would_refuse_is_refused_with_its_place(tmp_path:
         result = rucher(instance, *words)
         assert isinstance(result.exception, BadInput)
         assert f"rules.toml{says}" in str(result.exception)
+
+
+TERMS = '\n[[rule]]\nid = "team"\nmatch = { group = "g" }\nto = "agent:talker"\nengage = "pattern"\npattern = "hi"\n'
+CASES = '[[case]]\nname = "notes"\nevent = { text = "note" }\nexpect = ["agent:talker"]\n'
+
+
+def test_the_terms_of_a_rule_are_listed_where_it_has_some(tmp_path: Path) -> None:
+    instance = make_instance(tmp_path / "hive")
+    instance.rules.write_text(instance.rules.read_text() + TERMS)
+    row = json.loads(rucher(instance, "rules", "list", "--json").output)[3]
+    assert (row["engage"], row["pattern"], row["senders"], row["session"]) == ("pattern", "hi", "all", "per-thread")
+    assert "engage = pattern, pattern = hi" in rucher(instance, "rules", "list").output
+
+
+def test_a_file_of_cases_is_tried_on_the_rules_and_says_what_goes_elsewhere(tmp_path: Path) -> None:
+    instance = make_instance(tmp_path / "hive")
+    cases, better = tmp_path / "cases.toml", tmp_path / "better.toml"
+    cases.write_text(CASES)
+    better.write_text(instance.rules.read_text() + MINE.replace('["agent:talker", "agent:scribe"]', '"agent:talker"'))
+    failed = rucher(instance, "rules", "test", str(cases))
+    assert failed.exit_code == 1
+    assert failed.output == (
+        "FAIL  notes\n      expected  agent:talker\n      found     agent:scribe\n"
+        "      because   agent:scribe by rule default\n0 of 1 go where they should\n"
+    )
+    passed = rucher(instance, "rules", "test", str(cases), "--rules", str(better), "--json")
+    assert passed.exit_code == 0
+    assert json.loads(passed.output) == [
+        {
+            "name": "notes", "passed": True, "expected": ["agent:talker"], "found": ["agent:talker"],
+            "why": ["agent:talker by rule mine"],
+        }
+    ]  # fmt: skip
+
+
+def test_an_instance_that_never_ran_has_no_history_of_its_rules(tmp_path: Path) -> None:
+    story = record(tmp_path / "hive")
+    assert json.loads(rucher(story.instance, "rules", "history", "--json").output) == []
+    assert "no rules were in force yet" in str(rucher(story.instance, "rules", "diff").exception)
+
+
+def test_an_event_is_explained_with_what_was_recorded_of_it(tmp_path: Path) -> None:
+    story = record(tmp_path / "hive")
+    told = json.loads(rucher(story.instance, "rules", "explain", story.trace_id[:10], "--json").output)
+    assert told["event"] == story.message_id
+    assert told["recorded"] == {"version": "abcdef0123456789", "said": ["agent:scribe by rule default"]}
+    (explanation,) = told["explanations"]
+    assert explanation["decision"] == ["agent:scribe by rule default"]
+    assert explanation["rules"][0]["conditions"] == [
+        {"key": "addressed_to", "wanted": "agent:scribe", "found": "nothing", "holds": False, "fault": ""}
+    ]

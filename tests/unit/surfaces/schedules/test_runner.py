@@ -203,18 +203,30 @@ def test_a_year_too_far_by_mistake_does_not_silence_a_schedule_for_a_year(tmp_pa
     asyncio.run(go())
 
 
-def test_a_second_back_just_after_a_fire_does_not_fire_or_ask_the_gate_again(tmp_path: Path) -> None:
+def test_some_seconds_back_just_after_a_fire_do_not_fire_or_ask_the_gate_again(tmp_path: Path) -> None:
     (tmp_path / "gate.sh").write_text("exit 0")
 
     async def act(here: Desk) -> None:
         await here.passes(HOUR)
-        here.clock.jump(-1)
-        for _ in range(3):
+        here.clock.jump(-2 * LOOK_EVERY_S)
+        for _ in range(4):
             await here.passes(LOOK_EVERY_S)
         assert len(here.gate.asked) == 1
         assert len(await here.fired()) == 1
 
     once(tmp_path, f'{DAILY}gate = "gate.sh"\n', act)
+
+
+def test_what_fired_stays_so_in_the_ledger_when_a_wrong_clock_passes_its_time_again(tmp_path: Path) -> None:
+    async def act(here: Desk) -> None:
+        await here.passes(HOUR)
+        here.clock.jump(-2 * HOUR)
+        await here.passes(LOOK_EVERY_S)
+        here.clock.jump(4 * HOUR)
+        await here.passes(LOOK_EVERY_S)
+        assert await here.ledger() == [("daily", "fired", 1.0)]
+
+    once(tmp_path, f'{DAILY}misfire = "skip"\n', act)
 
 
 def test_a_laptop_that_slept_over_the_time_fires_late_and_says_how_late(tmp_path: Path) -> None:
@@ -254,6 +266,8 @@ def test_paused_it_does_not_fire_and_resumed_nothing_is_made_up(tmp_path: Path) 
             assert await here.ledger() == []
             await here.schedules.resume("daily", "k", "owner:ana")
             await here.passes(LOOK_EVERY_S)
+            assert await here.ledger() == []
+        async with desk(tmp_path, None, clock) as here:
             assert await here.ledger() == []
             await here.passes(DAY)
             assert await here.ledger() == [("daily", "fired", 73.0)]
