@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rucher.daemon.registrystore import StoredRegistry
 from rucher.journal.store import JournalStore, open_store
 from rucher.protocol.clock import SystemClock
 from rucher.protocol.events import Draft, Event, Trust, committed, message
@@ -21,7 +22,6 @@ from rucher.protocol.livefile import Reloaded
 from rucher.router.decide import decide
 from rucher.router.parse import parse
 from rucher.router.registry import Registry
-from rucher.router.registrystore import FoldedRegistry
 from rucher.router.reload import RulesFile
 from rucher.router.router import Router
 
@@ -83,7 +83,7 @@ async def routed_per_s(events: int = 30_000, rules: int = 1000) -> tuple[float, 
         clock = SystemClock()
         async with open_store(Path(folder) / "rucher.db", clock) as store:
             file = RulesFile(path, lambda: _destinations(rules))
-            router = Router(store, clock, file, FoldedRegistry(store), "home", 0)
+            router = Router(store, clock, file, StoredRegistry(store, "public"), "home", 0)
             drafts = (_message(number, rules) for number in range(events))
             started, used = time.perf_counter(), time.process_time()
             async with asyncio.TaskGroup() as group:
@@ -166,8 +166,12 @@ async def _send(store: JournalStore, drafts: Iterator[Draft]) -> None:
 
 
 async def _last_message(store: JournalStore) -> int:
-    (newest,) = await store.newest(1, "ev.home.*.message")
-    return newest.seq
+    before = store.head + 1
+    while True:
+        events = await store.events("event.before", before, 1000)
+        if found := [event.seq for event in events if event.type == "message"]:
+            return max(found)
+        before = events[-1].seq
 
 
 def _destinations(rules: int) -> frozenset[str]:

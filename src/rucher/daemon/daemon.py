@@ -8,38 +8,23 @@ instance, over the PostgreSQL store that they share.
 import asyncio
 import os
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
-from typing import Any
 
 import structlog
 import uvloop
 
 from rucher import __version__
-from rucher.control.api import MessageIn, Services, build_app
+from rucher.control.api import Services, build_app
 from rucher.control.bells import Bells
-from rucher.control.destinations import Trials, destination_calls
-from rucher.control.entities import entity_orders
-from rucher.control.hops import HopOrders, hop_orders
-from rucher.control.orders import run_orders
-from rucher.control.rulebook import rule_proposals
-from rucher.control.schedules import schedule_orders
-from rucher.daemon.entrance import open_entrance
-from rucher.daemon.hops import StoredHops
+from rucher.daemon.bus import Works, open_bus, open_files
 from rucher.daemon.lock import Hold, sole_daemon
 from rucher.daemon.logs import write_logs_to
 from rucher.daemon.models import fetch_weights, warm_quietly
-from rucher.daemon.outside import Agents, Outside, PlacesWatch, open_places
-from rucher.daemon.registrystore import StoredRegistry
-from rucher.daemon.rulebook import destinations as known_destinations
-from rucher.daemon.rulebook import open_rules
 from rucher.daemon.serve import allow_many_files, listen, serve
-from rucher.daemon.sessions import Sessions
 from rucher.daemon.settings import Settings, load_settings, otel_headers, store_place
 from rucher.daemon.sweeping import archive_daily, sweep_daily
 from rucher.daemon.telemetry import telemetry
-from rucher.daemon.timetable import open_schedules, timetable
-from rucher.daemon.work import versions_of
 from rucher.daemon.workers import Bench, Place, open_bench
 from rucher.engine.weights import Progress
 from rucher.instance.agents import load_agents
@@ -47,28 +32,17 @@ from rucher.instance.layout import Instance
 from rucher.instance.secrets import instance_token, node_key
 from rucher.journal.seals import Sealer
 from rucher.journal.store import JournalStore, open_store
-from rucher.kernel.orders import Orders
 from rucher.kernel.timers import Timers
 from rucher.protocol.clock import SystemClock, SystemEntropy
 from rucher.protocol.errors import BadInput, RucherError
-from rucher.protocol.events import DEFAULT_GROUP, Trust, control_event
+from rucher.protocol.events import control_event
 from rucher.protocol.ids import caused, ulid
-from rucher.protocol.ports import Appended, Clock, Deliverer
-from rucher.router.dispatch import Destination, Dispatcher
-from rucher.router.entities import Entities
-from rucher.router.proposals import Proposals
-from rucher.router.router import Router
-from rucher.surfaces.channels.cli import CliChannel
-from rucher.surfaces.delivery import Delivery
-from rucher.surfaces.ingress import IncomingMessage, Ingress
-from rucher.surfaces.notices import Notices
-from rucher.surfaces.sources import SourcesFile
+from rucher.protocol.ports import Clock
 
 PRIVATE = 0o077
 """The umask of a daemon."""
 
 Announce = Callable[[str], None]
-Works = list[Coroutine[Any, Any, None]]
 
 log = structlog.get_logger()
 
@@ -146,12 +120,8 @@ async def _until_stopped(supervise: Callable[[AsyncExitStack, asyncio.Event], Aw
 
 async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Event, announce: Announce) -> None:
     instance, settings, clock, entropy = at.instance, at.settings, at.clock, at.entropy
-    tenant, owner = settings.instance.tenant, settings.instance.owner
     listener = stack.enter_context(listen(settings.daemon.port, str(instance.config)))
-    places = open_places(instance, at.agents)
-    planned = open_schedules(instance, settings, lambda: known_destinations(at.agents) | set(places.current.names))
-    rules = open_rules(instance.rules, at.agents, lambda: places.current.names)
-    sources = SourcesFile(instance.sources)
+    files = open_files(at)
     token, key = instance_token(instance.token, entropy), node_key(instance.node_key, entropy)
     stack.callback(write_logs_to(instance.log))
     store = await stack.enter_async_context(open_store(store_place(instance, settings), clock, instance.archive))
@@ -161,45 +131,19 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     await sealer.demand_whole()
     stack.push_async_callback(_seal_at_last, sealer)
     bench = await open_bench(stack, at, store, "daemon")
-    bells = Bells(store, clock)
-    known = StoredRegistry(store, settings.instance.unknown_senders)
-    ingress = Ingress(store, clock, entropy, tenant, at.agents.keys, known)
-    entrance = open_entrance(instance, store, clock, ingress, sources, tenant)
-    sessions = Sessions(bench.kernel, store, clock, at.agents, bench.model.name, versions_of, settings.budget.ceilings)
-    outside = Outside(instance, settings.instance.name, key, store, clock)
-    watch = PlacesWatch(places, outside, store, clock, tenant)
-    surfaces = {"cli": CliChannel(instance.surfaces / "cli")}
-    destinations = _destinations(sessions, outside, lambda deliverers: Delivery(store, clock, deliverers), surfaces)
-    entities = Entities(store, clock, tenant, at.agents.keys, bench.pool.end_sandbox, known.forget)
-    me = f"owner:{owner}"
-    times = timetable(planned, store, clock, bench.pool, tenant)
-    calls = (
-        run_orders(Orders(store, clock, me)),
-        entity_orders(entities, me),
-        hop_orders(HopOrders(store, clock, me)),
-        destination_calls(Trials(store, clock, tenant, outside.find)),
-        schedule_orders(times.schedules, times.proposals, me),
-        rule_proposals(Proposals(store, clock, rules, tenant), me),
-        entrance.calls,
-    )
+    bells, bus = Bells(store, clock), await open_bus(at, files, store, bench, key)
     services = Services(
-        instance=settings.instance.name, token=token, journal=store, bells=bells, accept=_door(ingress, owner),
-        calls=calls, trouble=_trouble(store),
+        instance=settings.instance.name, token=token, journal=store, bells=bells, accept=bus.accept, calls=bus.calls,
+        trouble=_trouble(store),
     )  # fmt: skip
-    app = build_app(services)
-    await _record_start(store, tenant, clock.now(), ulid(clock.now(), entropy.bytes(10)))
+    await _record_start(store, settings.instance.tenant, clock.now(), ulid(clock.now(), entropy.bytes(10)))
     works: Works = [
-        Dispatcher(store, clock, StoredHops(store), destinations, store.head).run(),
-        Notices(store, clock, StoredHops(store), tenant, f"cli:{DEFAULT_GROUP}").run(),
-        Router(store, clock, rules, known, tenant, await store.cursor("router")).run(),
-        times.schedules.run(),
+        *bus.works,
         bells.run(store.head),
         sealer.run(),
-        watch.run(),
-        serve(entrance.doors(app), listener),
-        entrance.book.run(),
+        serve(bus.doors(build_app(services)), listener),
         sweep_daily(store, instance.artifacts, clock),
-        warm_quietly(bench.model, at.agents.get(rules.current.default.removeprefix("agent:"))),
+        warm_quietly(bench.model, at.agents.get(files.rules.current.default.removeprefix("agent:"))),
         _stopping(stop, bells.close),
         hold.watch(clock),
         store.stay_sole(),
@@ -210,18 +154,6 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
         works.append(archive_daily(store, instance.archive, key.verify_key, settings.store.keep_days, clock))
     announce(f"{settings.instance.name} is up on http://127.0.0.1:{settings.daemon.port}; Ctrl-C stops it")
     await _all(works)
-
-
-def _destinations(
-    sessions: Destination,
-    outside: Outside,
-    delivery: Callable[[Mapping[str, Deliverer]], Destination],
-    surfaces: Mapping[str, Deliverer],
-) -> dict[str, Destination]:
-    """Everything that hops can go to, by kind; each kind has a delivery of its own, as each delivers to other names."""
-    kinds = {kind: delivery(outside.of(kind)) for kind in ("webhook", "file", "instance")}
-    away = outside.of("agent")
-    return {"agent": Agents(sessions, delivery(away), away), "surface": delivery(surfaces), **kinds}
 
 
 async def _worker(at: Place, stack: AsyncExitStack, stop: asyncio.Event, announce: Announce) -> None:
@@ -276,22 +208,6 @@ def _trouble(store: JournalStore) -> Callable[[str], Awaitable[str]]:
         return str(rows[0]["reason"]) if rows and rows[0]["state"] == "stopped" else ""
 
     return trouble
-
-
-def _door(ingress: Ingress, owner: str) -> Callable[[MessageIn], Awaitable[Appended]]:
-    """What the interface hands messages to: what came with the instance's token came from its owner."""
-
-    async def accept(message: MessageIn) -> Appended:
-        return await ingress.accept(_from_owner(message, owner))
-
-    return accept
-
-
-def _from_owner(message: MessageIn, owner: str) -> IncomingMessage:
-    return IncomingMessage(
-        source="cli", principal=f"owner:{owner}", trust=Trust.OWNER, text=message.text, group=message.group,
-        thread=message.thread, key=message.key, addressed_to=f"agent:{message.agent}" if message.agent else None,
-    )  # fmt: skip
 
 
 async def _record_start(store: JournalStore, tenant: str, now: int, start: str) -> None:
