@@ -13,7 +13,7 @@ SETUP_INPUTS := pyproject.toml scripts/setup.py scripts/setup.sh
 SOURCES := src tests scripts $(wildcard benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-model test-chaos test-all check bench bench-kernel lock clean FORCE
+.PHONY: help demo up test test-model test-chaos test-all check bench bench-kernel bench-delivery lock clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -50,6 +50,9 @@ bench: .venv/.dev ## measure what the README claims
 
 bench-kernel: .venv/.dev .venv-bench/.bench ## compare the kernel with other libraries, and measure how it bears size (20 minutes, alone on the machine)
 	@"$(BIN)/python" -m benchmarks.kernel $(ARGS)
+
+bench-delivery: .venv/.dev ## measure how much a surface that hangs and one that errs slow the others (3 minutes, alone on the machine)
+	@"$(BIN)/python" -m benchmarks.delivery $(ARGS)
 
 lock: .venv/.dev ## write requirements/*.txt anew from pyproject.toml (ARGS=--upgrade takes newer versions)
 	@scripts/lock.sh $(ARGS)

@@ -67,3 +67,14 @@ async def find_run(store: StoreReader, given: str) -> dict[str, Any]:
     if rows:
         raise BadInput(f"several runs begin with {text}; give more of the id")
     raise BadInput(f"there is no run {text} in this journal; see `rucher runs`")
+
+
+async def find_hop(store: StoreReader, given: str) -> dict[str, Any]:
+    """The row of the hop whose id begins so; raises BadInput."""
+    text = spelled(given)
+    rows = await store.rows("hop.starting", text, text + "~")
+    if len(rows) == 1:
+        return dict(rows[0])
+    if rows:
+        raise BadInput(f"several hops begin with {text}; give more of the id")
+    raise BadInput(f"there is no hop {text} in this journal; see `rucher hops list`")

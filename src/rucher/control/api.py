@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 from rucher import __version__
 from rucher.control.bells import Bells
 from rucher.control.gate import Gate
+from rucher.control.hops import HopOrders, hop_orders
 from rucher.control.orders import run_orders
 from rucher.control.outcomes import MessageOutcome, outcome, sessions_of
 from rucher.control.problems import problem
@@ -49,6 +50,7 @@ class Services:
     bells: Bells
     accept: Callable[[MessageIn], Awaitable[Appended]]
     orders: Orders
+    hops: HopOrders
     trouble: Callable[[str], Awaitable[str]]
     """Why the session named cannot work just now; empty when it can."""
     more: Sequence[APIRouter] = ()
@@ -98,7 +100,7 @@ def build_app(services: Services) -> ASGIApp:
         except TimeoutError:
             return {"event_id": event_id, "trace_id": message.trace_id, "status": "pending", "answer": ""}
 
-    for calls in (run_orders(services.orders), *services.more):
+    for calls in (run_orders(services.orders), hop_orders(services.hops), *services.more):
         app.include_router(calls, prefix="/api/v1")
 
     @app.get("/api/v1/health")

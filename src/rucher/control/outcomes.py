@@ -59,7 +59,12 @@ def _delivered_as(trace: Sequence[Event], reply: Event) -> str | None:
     shown = [event for event in made if event.body["to"].startswith("surface:")]
     hops = {event.id for event in shown or made}
     dropped = any(event.type == "route.dropped" and event.body["event"] == reply.id for event in trace)
-    ends = {event.type for event in trace if event.body.get("hop") in hops}
+    ends = {event.type for event in trace if event.body.get("hop") in hops and _is_an_end(event)}
     if "delivery.delivered" in ends:
         return status
     return "undelivered" if dropped or ends & {"delivery.failed", "delivery.uncertain", "hop.failed"} else None
+
+
+def _is_an_end(event: Event) -> bool:
+    """Whether it ends a hop: a part that was delivered does only when it is the last one."""
+    return event.type != "delivery.delivered" or event.body.get("part", 1) == event.body.get("parts", 1)

@@ -14,6 +14,10 @@ _OF_RUNS = ("run.", "step.", "wait.", "budget.", "artifact.", "signal.", "timer.
 _ITS_OWN = frozenset({"run.created", "run.finished", "run.spent", "artifact.stored"})
 """Of a run's events, those that make up the run's own node."""
 _OF_WAITS = frozenset({"run.waiting", "wait.over", "signal.sent", "timer.fired"})
+_OF_ATTEMPTS = frozenset(
+    {"delivery.sending", "delivery.deferred", "delivery.delivered", "delivery.failed", "delivery.uncertain"}
+)
+"""Of the events about deliveries, those that make up an attempt; the owner's word about one stands by itself."""
 _ORDERS = frozenset({"run.paused", "run.resumed", "run.cancelling", "run.steered"})
 
 
@@ -84,7 +88,7 @@ def _place(event: Event, groups: Groups, open_wait: dict[str, str]) -> tuple[str
     body, parent = event.body, event.parent_id or ""
     if event.source == CONTROL_PLANE and event.type.startswith(_OF_RUNS) and "run" in body:
         return _place_in_run(event, str(body["run"]), groups, open_wait)
-    if event.source == CONTROL_PLANE and event.type.startswith("delivery."):
+    if event.source == CONTROL_PLANE and event.type in _OF_ATTEMPTS:
         return "delivery", event.id, str(body["hop"])
     if event.source == "agent":
         return "emission", event.id, str(body["run"]) if body.get("run") in groups else parent

@@ -118,7 +118,8 @@ def _delivery(events: Sequence[Event]) -> Words:
     why = str(last.body.get("reason") or last.body.get("proof") or "")
     receipt = last.body.get("receipt")
     proof = f"receipt {short(receipt)}" if receipt else ""
-    label = tuple(part for part in (f"delivery {state}", attempt, why, proof) if part)
+    which = f"part {last.body['part']} of {last.body['parts']}" if last.body.get("parts", 1) > 1 else ""
+    label = tuple(part for part in (f"delivery {state}", which, attempt, why, proof) if part)
     return label, state, _lasted(first, last) if len(events) > 1 else None
 
 
@@ -134,9 +135,9 @@ def _note(events: Sequence[Event]) -> Words:
 
 
 def _facts(body: Mapping[str, Any]) -> Iterator[str]:
-    for name in ("reason", "session", "version", "detail"):
+    for name in ("reason", "session", "version", "detail", "verdict", "by"):
         if body.get(name):
-            yield str(body[name]) if name in ("reason", "detail") else f"{name} {body[name]}"
+            yield str(body[name]) if name in ("reason", "detail", "verdict") else f"{name} {body[name]}"
 
 
 def _quoted(event: Event) -> str:

@@ -19,6 +19,7 @@ from rucher import __version__
 from rucher.control.api import MessageIn, Services, build_app
 from rucher.control.bells import Bells
 from rucher.control.destinations import Trials, destination_calls
+from rucher.control.hops import HopOrders
 from rucher.daemon.entrance import open_entrance
 from rucher.daemon.hops import StoredHops
 from rucher.daemon.lock import Hold, sole_daemon
@@ -42,7 +43,7 @@ from rucher.kernel.orders import Orders
 from rucher.kernel.timers import Timers
 from rucher.protocol.clock import SystemClock, SystemEntropy
 from rucher.protocol.errors import BadInput, RucherError
-from rucher.protocol.events import Trust, control_event
+from rucher.protocol.events import DEFAULT_GROUP, Trust, control_event
 from rucher.protocol.ids import caused, ulid
 from rucher.protocol.ports import Appended, Clock, Deliverer
 from rucher.router.dispatch import Destination, Dispatcher
@@ -50,6 +51,7 @@ from rucher.router.router import Router
 from rucher.surfaces.channels.cli import CliChannel
 from rucher.surfaces.delivery import Delivery
 from rucher.surfaces.ingress import IncomingMessage, Ingress
+from rucher.surfaces.notices import Notices
 from rucher.surfaces.sources import SourcesFile
 
 PRIVATE = 0o077
@@ -155,12 +157,13 @@ async def _whole(at: Place, stack: AsyncExitStack, hold: Hold, stop: asyncio.Eve
     watch = PlacesWatch(places, outside, store, clock, tenant)
     surfaces = {"cli": CliChannel(instance.surfaces / "cli")}
     destinations = _destinations(sessions, outside, lambda deliverers: Delivery(store, clock, deliverers), surfaces)
-    orders = Orders(store, clock, f"owner:{owner}")
+    orders, hops = Orders(store, clock, f"owner:{owner}"), HopOrders(store, clock, f"owner:{owner}")
     door, more = _door(ingress, owner), (entrance.calls, destination_calls(Trials(store, clock, tenant, outside.find)))
-    app = build_app(Services(settings.instance.name, token, store, bells, door, orders, _trouble(store), more))
+    app = build_app(Services(settings.instance.name, token, store, bells, door, orders, hops, _trouble(store), more))
     await _record_start(store, tenant, clock.now(), ulid(clock.now(), entropy.bytes(10)))
     works: Works = [
         Dispatcher(store, clock, StoredHops(store), destinations, store.head).run(),
+        Notices(store, clock, StoredHops(store), tenant, f"cli:{DEFAULT_GROUP}").run(),
         Router(store, clock, rules, tenant, await store.cursor("router")).run(),
         bells.run(store.head),
         sealer.run(),

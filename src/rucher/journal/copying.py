@@ -30,8 +30,8 @@ _WHOLE = {
     "seals.all": "the seals",
 }
 _BEFORE: Mapping[str, tuple[Any, ...]] = {
-    "cursors": ("",), "hops": ("",), "sessions": ("",), "runs": ("",), "waits": ("", "", -1), "signals": ("",),
-    "budgets": ("", ""), "steers": (0,), "artifacts": ("",), "archived_ids": ("",),
+    "cursors": ("",), "hops": ("",), "deliveries": ("", -1), "sessions": ("",), "runs": ("",), "waits": ("", "", -1),
+    "signals": ("",), "budgets": ("", ""), "steers": (0,), "artifacts": ("",), "archived_ids": ("",),
 }  # fmt: skip
 """Tables that are read in pages, with what stands before their first key; the columns of its key are a table's first."""
 

@@ -1,11 +1,12 @@
 """What each event changes in the views: a pure function from event to statements, applied in the event's own transaction.
 
 The store calls `changes` for every event it takes, and `rebuild` calls it again for all of them: the same events always
-give the same views. Runs' views are in `runviews.py`.
+give the same views. Runs' views are in `runviews.py`, those of deliveries in `deliveryviews.py`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from rucher.journal.deliveryviews import DELIVERY_FOLDS
 from rucher.journal.rows import SOURCE, TYPE, Row, event_of
 from rucher.journal.runviews import RUN_FOLDS, Change
 from rucher.protocol.events import CONTROL_PLANE, Event
@@ -48,10 +49,6 @@ def _hop_detail(event: Event) -> Iterator[Change]:
     yield "hop.detail", {"hop_id": event.body["hop"], "detail": event.body["reason"], "at": event.recorded_at}
 
 
-def _hop_sending(event: Event) -> Iterator[Change]:
-    yield "hop.sending", {"hop_id": event.body["hop"], "at": event.recorded_at}
-
-
 def _hop_becomes(state: str) -> Callable[[Event], Iterator[Change]]:
     def fold(event: Event) -> Iterator[Change]:
         detail = event.body.get("reason", "")
@@ -84,16 +81,12 @@ FOLDS: Mapping[str, Callable[[Event], Iterator[Change]]] = {
     "hop.acknowledged": _hop_acknowledged,
     "hop.retrying": _hop_detail,
     "hop.failed": _hop_becomes("failed"),
-    "delivery.sending": _hop_sending,
-    "delivery.deferred": _hop_detail,
-    "delivery.delivered": _hop_becomes("delivered"),
-    "delivery.failed": _hop_becomes("failed"),
-    "delivery.uncertain": _hop_becomes("uncertain"),
     "session.opened": _session_opened,
     "session.stopped": _session_becomes("stopped"),
     "session.restarted": _session_becomes("open"),
+    **DELIVERY_FOLDS,
     **RUN_FOLDS,
 }
 """By the type of a control-plane event."""
-VIEWS = ("cursors", "hops", "sessions", "runs", "waits", "signals", "budgets", "steers", "artifacts")
+VIEWS = ("cursors", "hops", "deliveries", "sessions", "runs", "waits", "signals", "budgets", "steers", "artifacts")
 """The tables that `changes` fills, and that a rebuild empties first."""

@@ -21,6 +21,14 @@ class Permanent(RucherError):
     """It did not happen and will not, however often it is tried."""
 
 
+class TooRich(Permanent):
+    """It did not happen as it is, and may without `without`: `format`, for plain text, or the name of one image."""
+
+    def __init__(self, message: str, without: str) -> None:
+        super().__init__(message)
+        self.without = without
+
+
 class Uncertain(RucherError):
     """It may or may not have happened, and nothing can tell: the owner decides, it is never tried again blindly."""
 

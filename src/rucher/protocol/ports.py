@@ -1,9 +1,9 @@
 """The seams between packages: small Protocols, wired in `rucher.daemon`, checked by one conformance suite each."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rucher.protocol.conversation import (
     Conversation,
@@ -196,16 +196,53 @@ class DeliveryState(StrEnum):
     UNCERTAIN = "uncertain"
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One piece of a message, as long as its surface shows in one: the number `number`, from 1, of its pieces.
+
+    `format` is `markdown` or `plain`. `images` name what is shown with it, as the surface names images.
+    """
+
+    number: int
+    text: str
+    format: str = "plain"
+    images: tuple[str, ...] = ()
+
+    def of(self, event: Event) -> Event:
+        """The event with this part in place of its text: what a deliverer is given."""
+        body = {**event.body, "text": self.text, "format": self.format, "images": list(self.images)}
+        return replace(event, body=body)
+
+    def without(self, what: str) -> "Part | None":
+        """This part without its `format`, or without one of its images; None when there is nothing to leave out."""
+        if what == "format":
+            return None if self.format == "plain" else replace(self, format="plain")
+        rest = tuple(image for image in self.images if image != what)
+        return None if rest == self.images else replace(self, images=rest)
+
+
 class Deliverer(Protocol):
     """The outgoing half of a surface."""
 
     async def deliver(self, event: Event, key: str) -> dict[str, Any]:
         """Make the event's text visible to its group and return the surface's receipt.
 
-        Raises Retryable, Permanent, or Uncertain when it may have been sent.
+        Raises Retryable, Permanent, TooRich when it may go in a plainer form, or Uncertain when it may have been sent.
         """
         ...
 
     async def probe(self, event: Event, key: str) -> Proof:
         """Whether the delivery under `key` was made."""
+        ...
+
+
+@runtime_checkable
+class Splitting(Protocol):
+    """What a deliverer is besides, when its surface shows long messages in parts, or formatted."""
+
+    def parts(self, event: Event) -> Sequence[Part]:
+        """The parts of the event's message, in order: always the same for the same event.
+
+        `deliver` and `probe` are then called for each with `part.of(event)` and a key of its own. Raises Permanent.
+        """
         ...

@@ -6,7 +6,7 @@ Started by `rucher.daemon` beside the router. It decides nothing: which hop goes
 import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from rucher.protocol.backoff import surely, waits
@@ -18,6 +18,9 @@ from rucher.router.reasons import append_surely, reason
 BATCH = 500
 LANE_BOUND = 1000
 """Hops that wait in memory for one lane; what is beyond waits in the store."""
+
+_REOPENING = frozenset({"hop.retried", "delivery.resolved"})
+"""The owner's words after which a hop that had ended is handed out again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +35,12 @@ class Hop:
     state: str = "made"
     mode: str = "wake"
     session: str = "per-thread"
+    retries: int = 0
+    """How often the owner had it tried again after it had ended; its state is then `again`."""
 
     @property
     def kind(self) -> str:
-        """The kind of the destination: agent, surface, webhook, file, instance."""
+        """The kind of the destination: agent, surface."""
         return self.to.partition(":")[0]
 
 
@@ -53,7 +58,7 @@ class Destination(Protocol):
     async def accept(self, hop: Hop, event: Event) -> Mapping[str, Any] | None:
         """Take the hop over for good, durably; called again with the same hop until it returns.
 
-        What it returns joins the body of `hop.acknowledged`. One that records its own ends returns None.
+        What it returns joins the body of `hop.acknowledged`. A surface records its own ends and returns None.
         Raises Retryable to be asked again later; any other error ends the hop as failed.
         """
         ...
@@ -95,6 +100,8 @@ class Dispatcher:
                 for event in events:
                     if event.source == CONTROL_PLANE and event.type == "hop.made":
                         await self._place(_hop_of(event), group)
+                    elif event.source == CONTROL_PLANE and event.type in _REOPENING:
+                        await self._reopen(event, group)
                 if events:
                     self._cursor = events[-1].seq
 
@@ -104,17 +111,23 @@ class Dispatcher:
                 await self._place(hop, group)
             self._cursor = max(self._cursor, hop.seq)
 
+    async def _reopen(self, word: Event, group: asyncio.TaskGroup) -> None:
+        made = await self._event(word.body["hop"])
+        if made is not None:
+            again = replace(_hop_of(made), state="again", retries=word.body.get("number", 1))
+            await self._place(again, group)
+
     async def _place(self, hop: Hop, group: asyncio.TaskGroup) -> None:
         name = await self._lane_of(hop)
         lane = self._lanes.get(name)
         if lane is None:
             lane = self._lanes[name] = _Lane()
             group.create_task(self._work(name, lane), name=f"lane {name}")
-        if lane.behind or lane.refilling or len(lane.waiting) >= LANE_BOUND:
+        if hop.seq > lane.last_seq and (lane.behind or lane.refilling or len(lane.waiting) >= LANE_BOUND):
             lane.behind = True
         else:
             lane.waiting.append(hop)
-            lane.last_seq = hop.seq
+            lane.last_seq = max(lane.last_seq, hop.seq)
 
     async def _lane_of(self, hop: Hop) -> str:
         event = await self._event(hop.event_id)
@@ -180,7 +193,7 @@ class Dispatcher:
             tenant=made.tenant,
             part="router",
             kind=kind,
-            key=hop.id,
+            key=f"{hop.id}:{hop.retries}" if hop.retries else hop.id,
             trace_id=made.trace_id,
             parent_id=hop.id,
             occurred_at=self._clock.now(),

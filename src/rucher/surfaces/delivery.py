@@ -1,22 +1,24 @@
-"""Delivers hops to surfaces so that nothing is sent twice unseen: each attempt is recorded before it is made.
+"""Delivers hops to surfaces part by part, so that nothing is sent twice unseen: each attempt is recorded before it is made.
 
 The dispatcher hands hops in, one after the other for a group. After a crash in mid-attempt the surface is asked for
-proof; without one the hop ends as uncertain and is never sent again.
+proof; without one the part ends as uncertain and is never sent again but by the owner's word. A surface that is away is tried
+again with growing pauses for a day, then the hop has failed.
 """
 
-import json
-from collections.abc import Mapping
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-from rucher.protocol.errors import BadInput, Corrupt, Denied, Permanent, Retryable, Uncertain
-from rucher.protocol.events import CONTROL_PLANE, Event, control_event
-from rucher.protocol.ports import Clock, Deliverer, DeliveryState, Journal, Proof
+from rucher.protocol.errors import BadInput, Corrupt, Denied, Permanent, Retryable, TooRich, Uncertain
+from rucher.protocol.events import Event, control_event
+from rucher.protocol.ports import Clock, Deliverer, DeliveryState, Journal, Part, Proof, Splitting
+from rucher.surfaces.ledger import Ledger, PartLedger, read_back
+from rucher.surfaces.receipts import MOST_REASON, recordable
 
-MOST_RECEIPT_BYTES = 4096
-"""The largest receipt that is recorded as the surface gave it."""
-
-MOST_REASON = 500
+T = TypeVar("T")
+_US = 1_000_000
 
 
 class HopToDeliver(Protocol):
@@ -39,22 +41,56 @@ class HopToDeliver(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempts:
-    """`made` attempts so far; `open` when the last one may have reached the surface."""
+class Patience:
+    """How long delivery waits, in seconds: for an answer to one attempt, between attempts, and in all before it gives up.
 
-    made: int
-    open: bool
+    A hop that is old when the daemon starts is tried for `at_least_s` before it is given up.
+    """
+
+    attempt_s: float = 120.0
+    first_pause_s: float = 0.5
+    longest_pause_s: float = 900.0
+    total_s: float = 86_400.0
+    at_least_s: float = 3600.0
+
+    def pause(self, attempts: int) -> float:
+        """Seconds to wait after so many attempts."""
+        return min(self.longest_pause_s, self.first_pause_s * 2.0 ** min(attempts - 1, 30))
+
+
+@dataclass(slots=True)
+class _Work:
+    """A hop that is being delivered: `unrecorded` is an event that the journal could not take yet."""
+
+    hop: HopToDeliver
+    event: Event
+    deliverer: Deliverer
+    parts: Sequence[Part]
+    cut: str
+    ledger: Ledger
+    since: int
+    unrecorded: "tuple[str, Part, Mapping[str, Any]] | None" = None
+
+    def key(self, part: Part) -> str:
+        """The idempotency key of this part at its surface."""
+        return self.hop.id if len(self.parts) == 1 else f"{self.hop.id}:{part.number}"
+
+    def shown(self, part: Part) -> Event:
+        """What the deliverer is to show."""
+        return part.of(self.event) if isinstance(self.deliverer, Splitting) else self.event
 
 
 class Delivery:
-    """The destination of all hops to surfaces. `deliverers` by the surface's name."""
+    """The destination of all hops to surfaces. `deliverers` gives the one at a surface's name; it is asked at each new hop."""
 
-    def __init__(self, journal: Journal, clock: Clock, deliverers: Mapping[str, Deliverer]) -> None:
+    def __init__(
+        self, journal: Journal, clock: Clock, deliverers: Mapping[str, Deliverer], patience: Patience | None = None
+    ) -> None:
         self._journal = journal
         self._clock = clock
         self._deliverers = deliverers
-        self._attempts: dict[str, _Attempts] = {}
-        self._ends: dict[str, tuple[DeliveryState, Mapping[str, Any]]] = {}
+        self._patience = patience or Patience()
+        self._works: dict[str, _Work] = {}
 
     async def accept(self, hop: HopToDeliver, event: Event) -> None:
         """Bring the hop to its end and record it: delivered, failed or uncertain.
@@ -62,112 +98,173 @@ class Delivery:
         Raises Retryable when it surely was not delivered but may be, when the surface cannot say just now, or when
         the journal cannot write; called again, it goes on where it was and never sends what was sent.
         """
-        if hop.id in self._ends:
-            await self._end(hop, event, *self._ends[hop.id])
-            return
+        work = self._works.get(hop.id)
+        if work is None:
+            try:
+                work = self._works[hop.id] = await self._begin(hop, event)
+            except Permanent as error:
+                await self._refuse(hop, event, str(error))
+                return
+        if work.unrecorded is not None:
+            await self._end(work, *work.unrecorded)
+        for part in work.parts:
+            if not await self._deliver(work, part):
+                break
+        self._works.pop(hop.id, None)
+
+    async def _begin(self, hop: HopToDeliver, event: Event) -> _Work:
         kind, _, name = hop.to.partition(":")
         deliverer = self._deliverers.get(name)
         if deliverer is None:
-            reason = f"the {kind} {name} is not configured on this instance"
-            await self._end(hop, event, DeliveryState.FAILED, {"reason": reason})
-            return
-        if hop.id not in self._attempts:
-            fresh = hop.state != DeliveryState.SENDING
-            self._attempts[hop.id] = _Attempts(0, open=False) if fresh else await self._recorded_attempts(hop, event)
-        if self._attempts[hop.id].open and await self._settled_by_proof(hop, event, deliverer):
-            return
-        await self._attempt(hop, event, deliverer)
-
-    async def _attempt(self, hop: HopToDeliver, event: Event, deliverer: Deliverer) -> None:
-        number = self._attempts[hop.id].made + 1
-        surface = hop.to.partition(":")[2]
-        body = {"surface": surface, "attempt": number}
-        if not await self._record("sending", f"{hop.id}:{number}", hop, event, body):
-            self._attempts[hop.id] = await self._recorded_attempts(hop, event)
-            raise Retryable(f"attempt {number} was recorded before; the surface is asked what became of it")
-        self._attempts[hop.id] = _Attempts(number, open=True)
-        try:
-            receipt = await deliverer.deliver(event, hop.id)
-        except Retryable as error:
-            await self._postpone(hop, event, str(error))
-            raise
-        except (Permanent, Denied, BadInput, Corrupt) as error:
-            await self._end(hop, event, DeliveryState.FAILED, {"reason": str(error)})
-        except Exception as error:
-            # Whatever an adapter throws that is not a clear no, the message may have been sent.
-            why = str(error) if isinstance(error, Uncertain) else f"{type(error).__name__}: {error}"[:MOST_REASON]
-            if not await self._settled_by_proof(hop, event, deliverer, why):
-                raise Retryable(f"not delivered yet: {why}") from error
+            raise Permanent(f"the {kind} {name} is not configured on this instance")
+        if isinstance(deliverer, Splitting):
+            parts = deliverer.parts(event)
+            if not parts:
+                raise Permanent(f"the {kind} {name} has nothing to show of this message")
         else:
-            await self._end(hop, event, DeliveryState.DELIVERED, {"receipt": _recordable(receipt)})
+            parts = [Part(1, str(event.body.get("text", "")))]
+        ledger = Ledger() if hop.state == "made" else read_back(await self._journal.trace(event.trace_id), hop.id)
+        cut = _cut(parts)
+        if ledger.begun and ledger.cut != cut:
+            raise Permanent(
+                f"parts of it were delivered, and the {kind} {name} now cuts messages otherwise: say the rest in a new message"
+            )
+        return _Work(hop, event, deliverer, parts, cut, ledger, self._clock.now())
 
-    async def _settled_by_proof(
-        self, hop: HopToDeliver, event: Event, deliverer: Deliverer, why: str = "stopped while sending"
-    ) -> bool:
-        match await _proof(deliverer, event, hop.id):
+    async def _deliver(self, work: _Work, part: Part) -> bool:
+        """Bring one part as far as it gets; whether the next one may follow."""
+        ledger = work.ledger.part(part.number)
+        if ledger.open:
+            await self._prove(work, part, "stopped while sending")
+        while not ledger.ended():
+            if (early := ledger.not_before - self._clock.now()) > 0:
+                raise Retryable(f"the surface wants no other attempt for {early // _US} s", early / _US)
+            await self._attempt(work, part, ledger)
+        return ledger.state is DeliveryState.DELIVERED
+
+    async def _attempt(self, work: _Work, part: Part, ledger: PartLedger) -> None:
+        number = ledger.attempts + 1
+        body = {"surface": work.hop.to.partition(":")[2], "attempt": number} | ({"cut": work.cut} if work.cut else {})
+        if not await self._record(work, "sending", part, body, number):
+            work.ledger = read_back(await self._journal.trace(work.event.trace_id), work.hop.id)
+            raise Retryable(f"attempt {number} was recorded before; the surface is asked what became of it")
+        plainer = _without(part, ledger.without)
+        try:
+            receipt = await self._in_time(work.deliverer.deliver(work.shown(plainer), work.key(part)))
+        except Retryable as error:
+            await self._postpone(work, part, str(error), error.retry_after)
+        except TooRich as error:
+            await self._simplify(work, part, plainer, error)
+        except (Permanent, Denied, BadInput, Corrupt) as error:
+            await self._end(work, "failed", part, {"reason": str(error)})
+        except Exception as error:  # noqa: BLE001 - whatever an adapter throws that is no clear no, it may have been sent
+            await self._prove(work, part, _why(error), again=True)
+        else:
+            left_out = {"left_out": list(ledger.without)} if ledger.without else {}
+            await self._end(work, "delivered", part, {"receipt": recordable(receipt), **left_out})
+
+    async def _prove(self, work: _Work, part: Part, why: str, *, again: bool = False) -> None:
+        """Settle an attempt that may have reached the surface; with `again`, raise Retryable when it did not."""
+        plainer = _without(part, work.ledger.part(part.number).without)
+        match await self._proof(work, plainer):
             case Proof.DONE:
-                await self._end(hop, event, DeliveryState.DELIVERED, {"proof": f"the surface shows it, after: {why}"})
-                return True
+                await self._end(work, "delivered", part, {"proof": f"the surface shows it, after: {why}"})
+            case Proof.NOT_DONE if again:
+                await self._postpone(work, part, f"the surface shows that it was not sent, after: {why}", None)
             case Proof.NOT_DONE:
-                await self._postpone(hop, event, f"the surface shows that it was not sent, after: {why}")
-                return False
+                await self._defer(work, part, {"reason": f"the surface shows that it was not sent, after: {why}"})
             case Proof.REPEATABLE:
-                await self._postpone(
-                    hop, event, f"it goes again under the same key, which its receiver knows, after: {why}"
-                )
-                return False
+                reason = f"it goes again under the same key, which its receiver knows, after: {why}"
+                if again:
+                    await self._postpone(work, part, reason, None)
+                else:
+                    await self._defer(work, part, {"reason": reason})
             case Proof.UNKNOWN:
                 reason = f"it may or may not have been sent, and the surface cannot tell: {why}"
-                await self._end(hop, event, DeliveryState.UNCERTAIN, {"reason": reason})
-                return True
+                await self._end(work, "uncertain", part, {"reason": reason})
 
-    async def _postpone(self, hop: HopToDeliver, event: Event, reason: str) -> None:
-        number = self._attempts[hop.id].made
-        self._attempts[hop.id] = _Attempts(number, open=False)
-        await self._record("deferred", f"{hop.id}:{number}", hop, event, {"attempt": number, "reason": reason})
+    async def _proof(self, work: _Work, part: Part) -> Proof:
+        try:
+            return await self._in_time(work.deliverer.probe(work.shown(part), work.key(part)))
+        except (Retryable, TimeoutError) as error:
+            raise Retryable(f"the surface cannot say whether it was sent: {_why(error)}", _after(error)) from error
+        except Exception:  # noqa: BLE001 - a probe that fails for good proves nothing; the part then ends as uncertain
+            return Proof.UNKNOWN
 
-    async def _recorded_attempts(self, hop: HopToDeliver, event: Event) -> _Attempts:
-        made, deferred = 0, 0
-        for past in await self._journal.trace(event.trace_id):
-            if past.source == CONTROL_PLANE and past.body.get("hop") == hop.id:
-                attempt = past.body.get("attempt", 0)
-                made = max(made, attempt if past.type == "delivery.sending" else 0)
-                deferred = max(deferred, attempt if past.type == "delivery.deferred" else 0)
-        return _Attempts(made, open=made > deferred)
+    async def _in_time(self, answer: Awaitable[T]) -> T:
+        async with asyncio.timeout(self._patience.attempt_s):
+            return await answer
 
-    async def _end(self, hop: HopToDeliver, event: Event, state: DeliveryState, body: Mapping[str, Any]) -> None:
-        self._ends[hop.id] = (state, body)
-        await self._record(state.value, hop.id, hop, event, body)
-        del self._ends[hop.id]
-        self._attempts.pop(hop.id, None)
+    async def _simplify(self, work: _Work, part: Part, sent: Part, error: TooRich) -> None:
+        if sent.without(error.without) is None:
+            await self._end(work, "failed", part, {"reason": str(error)})
+        else:
+            await self._defer(work, part, {"reason": f"{error}; sent without", "without": error.without})
 
-    async def _record(self, what: str, key: str, hop: HopToDeliver, event: Event, body: Mapping[str, Any]) -> bool:
+    async def _postpone(self, work: _Work, part: Part, reason: str, retry_after: float | None) -> None:
+        """Record that it surely was not sent and raise Retryable, or give up when it was tried for too long."""
+        ledger, patience, now = work.ledger.part(part.number), self._patience, self._clock.now()
+        tried_s = (now - ledger.began_at) / _US
+        if tried_s >= patience.total_s and (now - work.since) / _US >= patience.at_least_s:
+            hours = round(tried_s / 3600)
+            await self._end(work, "failed", part, {"reason": f"given up after {hours} hours: {reason}"})
+            return
+        if retry_after is None:
+            await self._defer(work, part, {"reason": reason})
+            raise Retryable(reason, patience.pause(ledger.attempts))
+        wait = min(max(retry_after, 0.0), patience.total_s)
+        await self._defer(work, part, {"reason": reason, "not_before": now + round(wait * _US)})
+        raise Retryable(reason, wait)
+
+    async def _defer(self, work: _Work, part: Part, body: Mapping[str, Any]) -> None:
+        number = work.ledger.part(part.number).attempts
+        work.ledger.part(part.number).open = False
+        await self._record(work, "deferred", part, {"attempt": number, **body}, number)
+
+    async def _end(self, work: _Work, what: str, part: Part, body: Mapping[str, Any]) -> None:
+        work.unrecorded = (what, part, body)
+        await self._record(work, what, part, body, work.ledger.part(part.number).attempts)
+        work.unrecorded = None
+
+    async def _refuse(self, hop: HopToDeliver, event: Event, reason: str) -> None:
+        """Record that nothing can be sent at all, which is about no part."""
+        words = read_back(await self._journal.trace(event.trace_id), hop.id).words
+        await self._append(hop, event, "failed", f"{hop.id}:0:{words}", {"part": 0, "reason": reason})
+
+    async def _record(self, work: _Work, what: str, part: Part, body: Mapping[str, Any], number: int) -> bool:
+        whole = {"part": part.number, "parts": len(work.parts), **body}
+        key = f"{work.hop.id}:{part.number}:{number}:{work.ledger.words}"
+        first = await self._append(work.hop, work.event, what, key, whole)
+        if first or what != "sending":
+            work.ledger.take(f"delivery.{what}", whole, self._clock.now())
+        return first
+
+    async def _append(self, hop: HopToDeliver, event: Event, what: str, key: str, body: Mapping[str, Any]) -> bool:
         draft = control_event(
-            tenant=event.tenant,
-            part="delivery",
-            kind=f"delivery.{what}",
-            key=key,
-            trace_id=event.trace_id,
-            parent_id=hop.id,
-            occurred_at=self._clock.now(),
-            body={"hop": hop.id, **body},
-        )
+            tenant=event.tenant, part="delivery", kind=f"delivery.{what}", key=key, trace_id=event.trace_id,
+            parent_id=hop.id, occurred_at=self._clock.now(), body={"hop": hop.id, **body},
+        )  # fmt: skip
         (appended,) = await self._journal.append(draft)
         return appended.first
 
 
-async def _proof(deliverer: Deliverer, event: Event, key: str) -> Proof:
-    try:
-        return await deliverer.probe(event, key)
-    except Retryable:
-        raise
-    except Exception:  # noqa: BLE001 - a probe that fails for good proves nothing; the hop then ends as uncertain
-        return Proof.UNKNOWN
+def _without(part: Part, left_out: Sequence[str]) -> Part:
+    for what in left_out:
+        part = part.without(what) or part
+    return part
 
 
-def _recordable(receipt: Mapping[str, Any]) -> Mapping[str, Any]:
-    try:
-        size = len(json.dumps(receipt, allow_nan=False).encode())
-    except (TypeError, ValueError) as error:
-        return {"left_out": f"not JSON: {error}"[:MOST_REASON]}
-    return receipt if size <= MOST_RECEIPT_BYTES else {"left_out": f"{size} bytes"}
+def _cut(parts: Sequence[Part]) -> str:
+    """A mark of where the message was cut; empty for one that is whole."""
+    places = ",".join(str(len(part.text)) for part in parts)
+    return hashlib.sha256(places.encode()).hexdigest()[:16] if len(parts) > 1 else ""
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "it did not answer in time"
+    return str(error) if isinstance(error, Uncertain | Retryable) else f"{type(error).__name__}: {error}"[:MOST_REASON]
+
+
+def _after(error: Exception) -> float | None:
+    return error.retry_after if isinstance(error, Retryable) else None

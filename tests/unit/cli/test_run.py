@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from rucher.cli.main import cli
 from rucher.control.api import MessageIn, Services, build_app
 from rucher.control.bells import Bells
+from rucher.control.hops import HopOrders
 from rucher.daemon.lock import sole_daemon
 from rucher.daemon.serve import listen, serve
 from rucher.instance.layout import Instance
@@ -142,10 +143,10 @@ async def _answering(store: JournalStore, instance: Instance, port: int, ready: 
         return ""
 
     clock = SystemClock()
-    orders = Orders(store, clock, "owner:ana")
+    orders, hops = Orders(store, clock, "owner:ana"), HopOrders(store, clock, "owner:ana")
     token = instance_token(instance.token, SystemEntropy())
     with listen(port, "here") as listener:
-        app = build_app(Services("hive", token, store, Bells(store, clock), nothing, orders, well))
+        app = build_app(Services("hive", token, store, Bells(store, clock), nothing, orders, hops, well))
         ready.set()
         await serve(app, listener)
 

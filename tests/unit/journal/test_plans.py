@@ -12,7 +12,7 @@ from rucher.journal.statements import named
 from rucher.journal.store import open_store
 from rucher.protocol.clock import SystemClock
 
-GROWING = ("events", "runs", "hops", "waits", "signals", "budgets", "steers", "artifacts")
+GROWING = ("events", "runs", "hops", "waits", "signals", "budgets", "steers", "artifacts", "deliveries")
 OF_WHAT_IS_OPEN = (
     "runs_wished",
     "runs_waiting",
@@ -20,6 +20,8 @@ OF_WHAT_IS_OPEN = (
     "runs_by_lane",
     "hops_open",
     "hops_ended_badly",
+    "hops_untold",
+    "deliveries_not_delivered",
     "waits_due",
 )
 """Partial indexes: they hold what goes on, or what a person still has to look at."""

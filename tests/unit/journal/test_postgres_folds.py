@@ -33,6 +33,9 @@ TALE: Sequence[tuple[str, Mapping[str, object]]] = (
     ("wait.signalled", {"topic": "t"}), ("run.wake_all", {"topic": "t"}), ("run.ended", {"state": "done"} | OTHER),
     ("run.promote_woken", {"topic": "t"}), ("run.paused", {}), ("run.resumed", {}), ("run.cancelling", {}),
     ("wait.over", {}), ("wait.opened", {}), ("wait.fired", {}), ("steer.told", {}), ("artifact.stored", {}),
+    ("hop.told", {}), ("hop.again", {}), ("delivery.pending", {}), ("delivery.sending", {}), ("delivery.deferred", {}),
+    ("delivery.ended", {"state": "failed"}), ("delivery.again", {}), ("delivery.ended", {"part": 0, "state": "failed"}),
+    ("delivery.forget", {}),
 )  # fmt: skip
 """Statements and what they are told; in this order each changes something."""
 _USUAL = {"state": "waiting", "mode": "any", "kind": "timer", "due_at": None, "ceiling": None}

@@ -56,6 +56,7 @@ class World:
 
     def __init__(self) -> None:
         self.journal = MemoryJournal()
+        self.clock = ManualClock()
         self.platform = Platform()
         self.restart()
         said = message(
@@ -66,7 +67,7 @@ class World:
         self.event = appended.event
 
     def restart(self) -> None:
-        self.delivery = Delivery(self.journal, ManualClock(), {"cli": self.platform})
+        self.delivery = Delivery(self.journal, self.clock, {"cli": self.platform})
 
     def accept(self, state: str = "made", to: str = "surface:cli") -> None:
         asyncio.run(self.delivery.accept(Hop(state=state, to=to), self.event))
@@ -96,8 +97,8 @@ def test_an_attempt_is_recorded_before_it_is_made_and_its_receipt_after() -> Non
     world.accept()
     assert world.story() == ["sending", "delivered"]
     sending, delivered = world.journal.events[-2:]
-    assert sending.body == {"hop": "HOP", "surface": "cli", "attempt": 1}
-    assert delivered.body == {"hop": "HOP", "receipt": {"message_id": 7}}
+    assert sending.body == {"hop": "HOP", "part": 1, "parts": 1, "surface": "cli", "attempt": 1}
+    assert delivered.body == {"hop": "HOP", "part": 1, "parts": 1, "receipt": {"message_id": 7}}
     assert {sending.parent_id, delivered.parent_id} == {"HOP"}
     assert {sending.trace_id, delivered.trace_id} == {world.event.trace_id}
     assert world.platform.sent == ["HOP"]
@@ -177,6 +178,9 @@ def test_a_rate_limit_keeps_its_retry_time_and_each_attempt_is_numbered() -> Non
     with pytest.raises(Retryable) as limit:
         world.accept()
     assert limit.value.retry_after == 300
+    with pytest.raises(Retryable, match="no other attempt"):
+        world.accept()
+    world.clock.advance(300)
     with pytest.raises(Retryable):
         world.accept()
     world.accept()
@@ -241,5 +245,4 @@ def test_a_receipt_that_cannot_be_recorded_does_not_undo_the_delivery(receipt: d
 def test_nothing_is_remembered_of_hops_that_have_ended() -> None:
     world = World()
     world.accept()
-    assert not world.delivery._attempts  # noqa: SLF001 - the law is about memory
-    assert not world.delivery._ends  # noqa: SLF001 - the same
+    assert not world.delivery._works  # noqa: SLF001 - the law is about memory

@@ -18,8 +18,8 @@ from rucher.journal.statements import for_postgres, named
 from rucher.journal.views import MUST_CHANGE, changes
 
 INTEGERS = frozenset({
-    "amount", "at", "bytes", "ceiling", "due_at", "engine_version", "input_tokens", "item", "nanodollars", "output_tokens",
-    "priority", "released", "seq", "unpriced",
+    "amount", "at", "attempt", "bytes", "ceiling", "due_at", "engine_version", "input_tokens", "item", "nanodollars",
+    "not_before", "output_tokens", "part", "parts", "priority", "released", "seq", "unpriced",
 })  # fmt: skip
 """The parameters of views.sql that are numbers; all others are texts."""
 

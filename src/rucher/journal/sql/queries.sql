@@ -37,6 +37,35 @@ SELECT * FROM hops WHERE state IN ('made', 'acknowledged', 'sending') AND seq > 
 -- name: hops.ended_badly
 SELECT * FROM hops WHERE state IN ('failed', 'uncertain') AND updated_at > ? ORDER BY seq DESC;
 
+-- name: hops.before
+SELECT * FROM hops WHERE seq < ? ORDER BY seq DESC LIMIT ?;
+
+-- name: hops.of_trace
+SELECT * FROM hops WHERE trace_id = ? ORDER BY seq DESC;
+
+-- name: hops.dead
+SELECT * FROM hops WHERE state IN ('failed', 'uncertain') AND seq < ? ORDER BY seq DESC LIMIT ?;
+
+-- name: hops.untold
+SELECT * FROM hops WHERE state IN ('failed', 'uncertain') AND told = 0 ORDER BY seq LIMIT ?;
+
+-- name: hop.starting
+SELECT * FROM hops WHERE hop_id >= ? AND hop_id < ? LIMIT 2;
+
+-- name: hop.get
+SELECT * FROM hops WHERE hop_id = ?;
+
+-- name: deliveries.before
+SELECT deliveries.*, hops.trace_id, hops.dest FROM deliveries JOIN hops ON hops.hop_id = deliveries.hop_id
+WHERE deliveries.seq < ? ORDER BY deliveries.seq DESC, deliveries.part DESC LIMIT ?;
+
+-- name: deliveries.not_delivered
+SELECT deliveries.*, hops.trace_id, hops.dest FROM deliveries JOIN hops ON hops.hop_id = deliveries.hop_id
+WHERE deliveries.state <> 'delivered' AND deliveries.seq < ? ORDER BY deliveries.seq DESC, deliveries.part DESC LIMIT ?;
+
+-- name: deliveries.of_hop
+SELECT * FROM deliveries WHERE hop_id = ? ORDER BY part;
+
 -- name: sessions.all
 SELECT * FROM sessions ORDER BY opened_at, session_id;
 
@@ -198,6 +227,9 @@ SELECT * FROM cursors WHERE name > ? ORDER BY name LIMIT ?;
 
 -- name: page.hops
 SELECT * FROM hops WHERE hop_id > ? ORDER BY hop_id LIMIT ?;
+
+-- name: page.deliveries
+SELECT * FROM deliveries WHERE (hop_id, part) > (?, ?) ORDER BY hop_id, part LIMIT ?;
 
 -- name: page.sessions
 SELECT * FROM sessions WHERE session_id > ? ORDER BY session_id LIMIT ?;

@@ -16,9 +16,12 @@ CREATE TABLE hops (
     session_mode TEXT  NOT NULL,
     session_id TEXT,
     state      TEXT    NOT NULL
-               CHECK (state IN ('made', 'acknowledged', 'done', 'sending', 'delivered', 'failed', 'uncertain')),
+               CHECK (state IN ('made', 'acknowledged', 'done', 'sending', 'delivered', 'failed', 'uncertain', 'dropped')),
     attempts   INTEGER NOT NULL DEFAULT 0,
+    retries    INTEGER NOT NULL DEFAULT 0,
+    told       INTEGER NOT NULL DEFAULT 0,
     detail     TEXT    NOT NULL DEFAULT '',
+    made_at    INTEGER NOT NULL,
     updated_at INTEGER NOT NULL
 ) STRICT;
 
@@ -26,6 +29,27 @@ CREATE INDEX hops_by_trace ON hops (trace_id);
 CREATE INDEX hops_open ON hops (seq) WHERE state IN ('made', 'acknowledged', 'sending');
 
 CREATE INDEX hops_ended_badly ON hops (seq) WHERE state IN ('failed', 'uncertain');
+CREATE INDEX hops_untold ON hops (seq) WHERE state IN ('failed', 'uncertain') AND told = 0;
+
+-- One row a part of what goes to a surface, from its first attempt on; `part` 0 is about none. `seq` is that attempt's.
+CREATE TABLE deliveries (
+    hop_id     TEXT    NOT NULL,
+    part       INTEGER NOT NULL,
+    parts      INTEGER NOT NULL,
+    seq        INTEGER NOT NULL,
+    surface    TEXT    NOT NULL DEFAULT '',
+    state      TEXT    NOT NULL CHECK (state IN ('pending', 'sending', 'delivered', 'failed', 'uncertain')),
+    attempts   INTEGER NOT NULL DEFAULT 0,
+    detail     TEXT    NOT NULL DEFAULT '',
+    receipt    TEXT    NOT NULL DEFAULT '',
+    not_before INTEGER NOT NULL DEFAULT 0,
+    began_at   INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    PRIMARY KEY (hop_id, part)
+) STRICT;
+
+CREATE INDEX deliveries_by_seq ON deliveries (seq);
+CREATE INDEX deliveries_not_delivered ON deliveries (seq) WHERE state <> 'delivered';
 
 CREATE TABLE sessions (
     session_id TEXT    PRIMARY KEY,

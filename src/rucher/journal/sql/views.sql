@@ -6,8 +6,8 @@ INSERT INTO cursors (name, seq) VALUES (:name, :seq)
 ON CONFLICT (name) DO UPDATE SET seq = CASE WHEN excluded.seq > cursors.seq THEN excluded.seq ELSE cursors.seq END;
 
 -- name: hop.made
-INSERT INTO hops (hop_id, seq, event_id, trace_id, rule_id, dest, mode, session_mode, state, updated_at)
-VALUES (:hop_id, :seq, :event_id, :trace_id, :rule_id, :dest, :mode, :session_mode, 'made', :at);
+INSERT INTO hops (hop_id, seq, event_id, trace_id, rule_id, dest, mode, session_mode, state, made_at, updated_at)
+VALUES (:hop_id, :seq, :event_id, :trace_id, :rule_id, :dest, :mode, :session_mode, 'made', :at, :at);
 
 -- name: hop.state
 UPDATE hops SET state = :state, detail = :detail, updated_at = :at WHERE hop_id = :hop_id;
@@ -22,6 +22,39 @@ UPDATE hops SET detail = :detail, updated_at = :at WHERE hop_id = :hop_id;
 -- name: hop.sending
 UPDATE hops SET state = 'sending', attempts = attempts + 1, updated_at = :at
 WHERE hop_id = :hop_id AND state NOT IN ('delivered', 'done');
+
+-- name: hop.again
+UPDATE hops SET state = 'made', retries = retries + 1, told = 0, detail = :detail, updated_at = :at WHERE hop_id = :hop_id;
+
+-- name: hop.told
+UPDATE hops SET told = 1 WHERE hop_id = :hop_id;
+
+-- name: delivery.pending
+INSERT INTO deliveries (hop_id, part, parts, seq, surface, state, began_at, updated_at)
+VALUES (:hop_id, :part, :parts, :seq, :surface, 'pending', :at, :at) ON CONFLICT (hop_id, part) DO NOTHING;
+
+-- name: delivery.sending
+INSERT INTO deliveries (hop_id, part, parts, seq, surface, state, attempts, began_at, updated_at)
+VALUES (:hop_id, :part, :parts, :seq, :surface, 'sending', :attempt, :at, :at)
+ON CONFLICT (hop_id, part) DO UPDATE SET state = 'sending', attempts = excluded.attempts, surface = excluded.surface,
+                                         not_before = 0, updated_at = excluded.updated_at;
+
+-- name: delivery.deferred
+UPDATE deliveries SET state = 'pending', detail = :detail, not_before = :not_before, updated_at = :at
+WHERE hop_id = :hop_id AND part = :part;
+
+-- name: delivery.ended
+INSERT INTO deliveries (hop_id, part, parts, seq, state, detail, receipt, began_at, updated_at)
+VALUES (:hop_id, :part, :parts, :seq, :state, :detail, :receipt, :at, :at)
+ON CONFLICT (hop_id, part) DO UPDATE SET state = excluded.state, detail = excluded.detail, receipt = excluded.receipt,
+                                         not_before = 0, updated_at = excluded.updated_at;
+
+-- name: delivery.again
+UPDATE deliveries SET state = 'pending', detail = :detail, not_before = 0, updated_at = :at
+WHERE hop_id = :hop_id AND state = 'failed';
+
+-- name: delivery.forget
+DELETE FROM deliveries WHERE hop_id = :hop_id AND part = 0;
 
 -- name: session.opened
 INSERT INTO sessions (session_id, tenant, agent, room, thread, state, opened_at, updated_at)
