@@ -202,7 +202,7 @@ def _tell(scheme: Scheme, name: str, address: str, secret: str, *, as_json: bool
     click.echo(f"address  {address}   (from outside: your reverse proxy's name in place of the host and port)")
     if secret:
         click.echo(f"secret   {secret}   (shown this once)")
-    click.echo(PLACES[scheme].format(address=address, secret=secret or "THE-SECRET"))
+    click.echo(PLACES[scheme].format(address=address))
 
 
 def _address(instance: Instance, name: str) -> str:
@@ -245,7 +245,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _shown(value: object) -> str:
     match value:
-        case None:
+        case None | "":
             return "-"
         case dict():
             return _counted(value) or "0"

@@ -19,8 +19,8 @@ PLACES = {
         "interactivity."
     ),
     Scheme.BEARER: (
-        "Try it: curl -H 'Authorization: Bearer {secret}' -H 'Content-Type: application/json' -d '{{\"text\": \"hello\"}}' "
-        "{address}"
+        "Try it: curl -H 'Authorization: Bearer THE-SECRET' -H 'Content-Type: application/json' "
+        '-d \'{{"text": "hello"}}\' {address}'
     ),
     Scheme.ED25519: "The sender signs with the private half of its key, by Standard Webhooks (v1a).",
 }

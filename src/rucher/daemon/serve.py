@@ -27,7 +27,7 @@ HEAD_S = 10.0
 
 def listen(port: int, config: str) -> socket.socket:
     """A listening socket on the loopback address; raises BadInput when another program has the port."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((LOOPBACK, port))
