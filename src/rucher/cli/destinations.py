@@ -61,7 +61,7 @@ def check(context: click.Context, file: Path | None) -> None:
         click.echo(clean(f"{path}: there is none, which is fine: nothing is sent outside"))
         return
     taken = parse(bytes_of(path, "put the destinations file there"), path, load_agents(instance.agents))
-    click.echo(clean(f"{path}: good, {len(taken.names)} destinations, {len(taken.at)} agents elsewhere"))
+    click.echo(clean(f"{path}: good; destinations: {len(taken.names)}, agents elsewhere: {len(taken.at)}"))
 
 
 @destinations.command(name="secret")

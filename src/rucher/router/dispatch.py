@@ -42,7 +42,7 @@ class Hop:
 
     @property
     def kind(self) -> str:
-        """The kind of the destination: agent, surface, webhook, file, instance."""
+        """The kind of the destination: agent, surface."""
         return self.to.partition(":")[0]
 
 
@@ -60,7 +60,7 @@ class Destination(Protocol):
     async def accept(self, hop: Hop, event: Event) -> Mapping[str, Any] | None:
         """Take the hop over for good, durably; called again with the same hop until it returns.
 
-        What it returns joins the body of `hop.acknowledged`. One that records its own ends returns None.
+        What it returns joins the body of `hop.acknowledged`. A surface records its own ends and returns None.
         Raises Retryable to be asked again later; any other error ends the hop as failed.
         """
         ...

@@ -173,13 +173,12 @@ class Delivery:
                 await self._postpone(work, part, f"the surface shows that it was not sent, after: {why}", None)
             case Proof.NOT_DONE:
                 await self._defer(work, part, {"reason": f"the surface shows that it was not sent, after: {why}"})
-            case Proof.REPEATABLE if again:
-                await self._postpone(
-                    work, part, f"it goes again under the same key, which its receiver knows, after: {why}", None
-                )
             case Proof.REPEATABLE:
-                known = f"it goes again under the same key, which its receiver knows, after: {why}"
-                await self._defer(work, part, {"reason": known})
+                reason = f"it goes again under the same key, which its receiver knows, after: {why}"
+                if again:
+                    await self._postpone(work, part, reason, None)
+                else:
+                    await self._defer(work, part, {"reason": reason})
             case Proof.UNKNOWN:
                 reason = f"it may or may not have been sent, and the surface cannot tell: {why}"
                 await self._end(work, "uncertain", part, {"reason": reason})

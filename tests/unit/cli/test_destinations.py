@@ -69,7 +69,7 @@ def test_an_instance_without_such_a_file_has_none_and_that_is_fine(tmp_path: Pat
 
 
 def test_a_file_is_checked_as_the_daemon_would_and_stays_as_it_is(hive: Instance, tmp_path: Path) -> None:
-    assert "good, 4 destinations, 1 agents elsewhere" in rucher(hive, "destinations", "check").output
+    assert "good; destinations: 4, agents elsewhere: 1" in rucher(hive, "destinations", "check").output
     other = tmp_path / "other.toml"
     other.write_text(FILE.replace("agent.scribe", "agent.scrub"))
     refused(
