@@ -52,6 +52,7 @@ class Doorway:
         """Asked in place of the ingress, when a test sets it."""
         self.loop = asyncio.new_event_loop()
         self.ready = threading.Event()
+        self.taken: Accept
         self._read: Callable[[], Awaitable[Sequence[Event]]]
 
     @property
@@ -109,10 +110,10 @@ class Doorway:
             self.entrance = open_entrance(
                 self.instance, store, clock, ingress, SourcesFile(self.instance.sources), "local"
             )
-            taken = ingress.accept_event
+            self.taken = ingress.accept_event
 
             async def accept(incoming: IncomingEvent) -> Appended:
-                return await (self.before or taken)(incoming)
+                return await (self.before or self.taken)(incoming)
 
             ingress.accept_event = accept  # type: ignore[method-assign] # a test may stand in the way
             with listen(self.port, "here") as listener:

@@ -92,7 +92,7 @@ class Doors:
             self._tallies.refused(letter.source, refusal.reason)
             response = problem(refusal.status, refusal.reason.value, str(refusal), refusal.headers)
         except _Gone:
-            self._tallies.refused(letter.source, Reason.TOO_SLOW)
+            self._tallies.refused(letter.source, Reason.GONE)
             return
         finally:
             self._held -= len(letter.body)

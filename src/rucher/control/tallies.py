@@ -24,6 +24,7 @@ class Reason(StrEnum):
     MALFORMED = "malformed"
     UNUSABLE = "unusable"
     TOO_SLOW = "too_slow"
+    GONE = "gone"
     TOO_FAST = "too_fast"
     BUSY = "busy"
     STORE = "store"
