@@ -20,7 +20,8 @@ from rucher.surfaces.schedules.times import Timing, demand_cron, resolved, shown
 
 MOST_TEXT = 64 * 1024
 """The longest text of a schedule, in bytes of UTF-8."""
-MOST_SCHEDULES = 10_000
+MOST_SCHEDULES = 2000
+"""The most schedules of one file: reading so many holds up nothing for longer than half a second."""
 KEYS = (
     "id", "cron", "at", "zone", "text", "to", "group", "thread", "misfire", "catch_up", "within_s", "jitter_s", "gate",
     "gate_fails", "enabled",

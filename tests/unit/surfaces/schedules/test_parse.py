@@ -92,6 +92,7 @@ def test_what_is_left_out_is_as_the_page_says() -> None:
         (one('gate = "gates/none.sh"'), "5:1: there is no file 'gates/none.sh' in the instance's folder"),
         (one('gate = ""'), "5:1: there is no file ''"),
         ("[[schedule]\n", "1:11: not valid TOML"),
+        (one("") * 2001, "1:1: there are 2001 schedules; at most 2000 are taken"),
         (one("cron = 3"), "not valid TOML"),
     ],
 )
