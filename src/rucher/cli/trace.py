@@ -23,7 +23,7 @@ from rucher.protocol.tomltext import decode
 from rucher.router.parse import parse
 
 _APPLIED = Wanted(subject="ev.*.rucher.rules.applied")
-_MOST_VERSIONS = 10_000
+_VERSIONS_AT_ONCE = 20
 Texts = Mapping[str, RulesText]
 
 
@@ -79,11 +79,15 @@ def trace(  # noqa: PLR0913 - the options of a command
 async def _texts(store: StoreReader, instance: Instance, versions: set[str]) -> Texts:
     """The rules files of these versions: as the journal kept them, else as the file is now where that is the same one."""
     texts: dict[str, RulesText] = {}
-    if versions:
-        for event in await newest(store, instance.archive, _MOST_VERSIONS, _APPLIED):
+    up_to = LAST_SEQ - 1
+    while versions - texts.keys() and (
+        applied := await newest(store, instance.archive, _VERSIONS_AT_ONCE, _APPLIED, up_to)
+    ):
+        for event in applied:
             body = event.body
             if body["version"] in versions and "text" in body:
                 texts[body["version"]] = RulesText(str(body.get("path", instance.rules.name)), body["text"])
+        up_to = applied[0].seq - 1
     if versions - texts.keys() and (now := _rules_of_now(instance.rules)):
         version, text = now
         texts.setdefault(version, text)

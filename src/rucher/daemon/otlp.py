@@ -4,6 +4,7 @@ Called by `rucher.daemon.telemetry`, which imports it only when spans are to be 
 https://opentelemetry.io/docs/specs/otlp/#otlphttp.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -48,7 +49,7 @@ class Receiver:
 
         Raises Retryable when it cannot take them now, Permanent when it never will.
         """
-        content = encoded(spans, self.instance)
+        content = await asyncio.to_thread(encoded, spans, self.instance)
         headers = {**self.headers, "content-type": "application/x-protobuf"}
         try:
             answer = await self.client.post(self.endpoint.rstrip("/") + PATH, content=content, headers=headers)

@@ -38,7 +38,7 @@ from rucher.protocol.events import CONTROL_PLANE, Event
 from rucher.protocol.ids import is_id
 from rucher.protocol.ports import Clock
 
-BATCH = 200
+BATCH = 100
 """The most events that become spans together; with the cut of texts this bounds the memory."""
 LINGER_S = 1.0
 """How long spans wait for others to be sent with."""

@@ -16,7 +16,7 @@ from rucher.protocol.events import Event
 from rucher.protocol.subjects import matches
 
 LAST_SEQ = 2**63 - 1
-_BATCH = 1000
+_BATCH, _FEWEST = 1000, 20
 _ANY = "ev.>"
 
 
@@ -52,7 +52,8 @@ async def newest(
     """The newest `limit` events that are wanted, in order, none with a `seq` above `up_to`; `folder` is the archive."""
     found: list[Event] = []
     before = up_to + 1
-    while len(found) < limit and (rows := await store.stored("event.wanted_before", before, *wanted.asked, _BATCH)):
+    batch = min(_BATCH, max(_FEWEST, limit))
+    while len(found) < limit and (rows := await store.stored("event.wanted_before", before, *wanted.asked, batch)):
         events = [event_of(row) for row in rows]
         found += [event for event in events if wanted.fits(event)]
         before = events[-1].seq

@@ -184,7 +184,9 @@ def judged(folder: Path, *, kept: bool) -> tuple[Instance, str]:
                 ("rule.faulted", {"rule": "r-bad", "event": told.event.id, "reason": "a number was too large"}),
             ]
             applied = {"version": rules.version, "text": RULES, "path": "rules.toml"}
-            for number, (kind, body) in enumerate([*kinds, *([("rules.applied", applied)] if kept else [])]):
+            kinds += [("rules.applied", applied)] if kept else []
+            kinds += [("rules.applied", {"version": f"later {number}", "rules": 1}) for number in range(45)]
+            for number, (kind, body) in enumerate(kinds):
                 trace = told.event.trace_id if kind != "rules.applied" else f"{number:026}"
                 await store.append(control_event(
                     tenant="local", part="router", kind=kind, key=str(number), trace_id=trace, parent_id=told.event.id,

@@ -240,7 +240,7 @@ def test_while_the_receiver_is_away_everything_goes_on_and_what_happened_is_told
     told(story, gone, away)
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 413, 500, 302])
+@pytest.mark.parametrize("status", [400, 401, 404, 413, 500, 302, 307])
 def test_what_is_refused_for_good_is_given_up_and_what_follows_is_told(story: Story, status: int) -> None:
     async def refused(at: Watched) -> None:
         await at.tell()
@@ -248,7 +248,7 @@ def test_what_is_refused_for_good_is_given_up_and_what_follows_is_told(story: St
         await at.tell()
 
     with receiving() as server:
-        server.answers = [(status, {"location": server.endpoint})]
+        server.answers = [(status, {"location": f"{server.endpoint}/v1/traces"})]
         told(story, server, refused)
     assert [span.name for span in server.spans] == ["receive cli"]
 
