@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rucher.protocol.errors import BadInput
 from rucher.protocol.events import Event, Trust
+from rucher.protocol.positions import KeyPath, positions
 from rucher.router.conditions import condition, covers
 from rucher.router.decide import bar, decide
 from rucher.router.engagement import WORDS as WORDS_OF
@@ -18,7 +19,6 @@ from rucher.router.explain import explain
 from rucher.router.generated import ensure_generated
 from rucher.router.index import Index
 from rucher.router.parse import parse
-from rucher.router.positions import KeyPath, positions
 from rucher.router.registry import Engagement, Registry
 from rucher.router.rules import Rule, Rules
 from rucher.router.shadows import shadows

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from rucher.instance.text import bytes_of
+from rucher.protocol.tomltext import decode
 from rucher.router.generated import ensure_generated
-from rucher.router.parse import decode
 from rucher.router.registrystore import FoldedRegistry, Past, RegistryStore
 from rucher.router.reload import RulesFile, replace_file
 

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rucher.protocol.errors import BadInput
 from rucher.protocol.events import DEFAULT_GROUP, Event, Trust
+from rucher.protocol.tomltext import FileName, load
 from rucher.router.decide import Decision, Dropped, Held, decide
 from rucher.router.explain import shown
-from rucher.router.parse import FileName, load
 from rucher.router.registry import Engagement, Registry
 from rucher.router.rules import Rules
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rucher.protocol.events import Event
+from rucher.protocol.positions import positions
 from rucher.router.bodies import values_at
 from rucher.router.conditions import BODY, Condition, field_of
 from rucher.router.decide import Decision, Dropped, Held, bar, decide, overhears
-from rucher.router.positions import positions
 from rucher.router.reasons import reason
 from rucher.router.registry import Registry
 from rucher.router.rules import CONTEXT, Route, Rule, Rules

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from rucher.protocol.errors import BadInput
-from rucher.router.parse import FileName, load
+from rucher.protocol.tomltext import FileName, load
 
 
 def ensure_generated(

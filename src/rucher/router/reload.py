@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from rucher.protocol.livefile import LiveFile
-from rucher.router.parse import decode, parse, validate
+from rucher.protocol.tomltext import decode
+from rucher.router.parse import parse, validate
 from rucher.router.rules import Rules
 
 

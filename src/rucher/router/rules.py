@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rucher.protocol.events import Event
+from rucher.protocol.positions import KeyPath
 from rucher.router.conditions import Condition
 from rucher.router.engagement import AGENT, ALWAYS, Terms
 from rucher.router.index import Index
-from rucher.router.positions import KeyPath
 from rucher.router.registry import Engagement, Registry
 
 DEFAULT_RULE = "default"

@@ -4,7 +4,8 @@ import pytest
 
 from rucher.protocol.errors import BadInput
 from rucher.protocol.events import Trust
-from rucher.router.parse import decode, parse, validate
+from rucher.protocol.tomltext import decode
+from rucher.router.parse import parse, validate
 from tests.unit.router.builders import HEAD, rules
 
 GOOD = 'match = { source = "cli" }\nto = "agent:scribe"'

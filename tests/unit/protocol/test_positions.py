@@ -2,7 +2,7 @@ import tomllib
 
 import pytest
 
-from rucher.router.positions import positions
+from rucher.protocol.positions import positions
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Where each key of a TOML text stands, so that a complaint can name line and column.
 
-Called by `rucher.router.parse` with a text that `tomllib` has already accepted; it must never be used to accept one.
+Called by the readers of TOML files with a text that `tomllib` has already accepted; it must never be used to accept one.
 """
 
 import re
