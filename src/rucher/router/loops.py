@@ -39,8 +39,9 @@ def stop(event: Event) -> str:
 def silenced(event: Event) -> str:
     """Why an emission goes nowhere at all; empty when it may go where the rules say.
 
-    An emission that answers automatic mail carries `automatic`, as the message did; the other side may be a program that answers
-    too. One that is `silent` is a turn that ends without words, and may say `why`. What another agent asked is always answered.
+    An emission that answers automatic mail carries `automatic`, as the message did: the other side may be a program that
+    answers too. One that is `silent` is a turn that ends without words, and may say `why`. What another agent asked is
+    always answered.
     """
     if event.type not in _ANSWERS or not event.principal.startswith(_AGENT):
         return ""
