@@ -16,20 +16,20 @@ from rucher.protocol.tomltext import Kind, Reading
 from rucher.router.conditions import BODY, Condition
 from rucher.router.expressions import expression
 
-TABLE = Kind(lambda value: isinstance(value, dict), 'a table, as in match = { source = "cli" }')
 Scalar = str | bool | int | float
 Judge = Callable[[Any], bool]
 
+TABLE = Kind(lambda value: isinstance(value, dict), 'a table, as in match = { source = "cli" }')
 ABSENT, PRESENT = "is absent", "is there"
 
 
-def body_conditions(table: object, at: KeyPath, problems: Reading) -> Iterator[Condition]:
-    """The conditions that a table `body` of a match says; what is wrong with it goes to `problems`."""
-    if not problems.holds(table, TABLE, at) or not isinstance(table, dict):
+def body_conditions(table: object, at: KeyPath, reading: Reading) -> Iterator[Condition]:
+    """The conditions that a table `body` of a match says; what is wrong with it goes to `reading`."""
+    if not reading.holds(table, TABLE, at) or not isinstance(table, dict):
         return
     if not table:
-        problems.complain(at, "body asks for nothing; leave the key out")
-    yield from _inside(table, (), at, problems)
+        reading.complain(at, "body asks for nothing; leave the key out")
+    yield from _inside(table, (), at, reading)
 
 
 def values_at(event: Event, path: str) -> Sequence[Any]:
@@ -37,27 +37,27 @@ def values_at(event: Event, path: str) -> Sequence[Any]:
     return list(_items(_nodes(event.body, path.split("."))))
 
 
-def _inside(table: Mapping[str, Any], above: tuple[str, ...], at: KeyPath, problems: Reading) -> Iterator[Condition]:
+def _inside(table: Mapping[str, Any], above: tuple[str, ...], at: KeyPath, reading: Reading) -> Iterator[Condition]:
     for key, wanted in table.items():
         here = (*at, key)
         parts = (*above, *key.split("."))
         if not all(parts):
-            problems.complain(here, f"{key!r} has an empty part; write names with single dots between them")
+            reading.complain(here, f"{key!r} has an empty part; write names with single dots between them")
         elif isinstance(wanted, dict) and wanted and not wanted.keys() & _TESTS.keys():
-            yield from _inside(wanted, parts, here, problems)
+            yield from _inside(wanted, parts, here, reading)
         else:
-            yield from _condition(parts, wanted, here, problems)
+            yield from _condition(parts, wanted, here, reading)
 
 
-def _condition(parts: tuple[str, ...], wanted: object, at: KeyPath, problems: Reading) -> Iterator[Condition]:
+def _condition(parts: tuple[str, ...], wanted: object, at: KeyPath, reading: Reading) -> Iterator[Condition]:
     key = f"{BODY}.{'.'.join(parts)}"
     try:
         if isinstance(wanted, dict):
-            yield _tested(key, parts, wanted, at, problems)
+            yield _tested(key, parts, wanted, at, reading)
         else:
             yield _equal(key, parts, wanted)
     except BadInput as error:
-        problems.complain(at, str(error))
+        reading.complain(at, str(error))
 
 
 def _equal(key: str, parts: tuple[str, ...], wanted: object) -> Condition:
@@ -73,8 +73,8 @@ def _equal(key: str, parts: tuple[str, ...], wanted: object) -> Condition:
     return Condition(key, json.dumps(wanted, ensure_ascii=False), holds)
 
 
-def _tested(key: str, parts: tuple[str, ...], tests: Mapping[str, Any], at: KeyPath, problems: Reading) -> Condition:
-    problems.only_keys(tests, _TESTS, at)
+def _tested(key: str, parts: tuple[str, ...], tests: Mapping[str, Any], at: KeyPath, reading: Reading) -> Condition:
+    reading.only_keys(tests, _TESTS, at)
     if not tests:
         raise BadInput(f"{key} asks for nothing; leave it out, or write {{ exists = true }}")
     if "exists" in tests:

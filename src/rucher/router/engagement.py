@@ -101,46 +101,46 @@ def mentions(event: Event, agent: str) -> bool:
     return text is not None and "@" in text and _called(agent).search(text) is not None
 
 
-def read_terms(table: Mapping[str, Any], to: Sequence[str], at: KeyPath, problems: Reading) -> Terms:
-    """The terms that a rule with these destinations says; what is wrong with them goes to `problems`."""
-    said = {key: _word(table, key, at, problems) for key in WORDS}
-    pattern = _pattern(table, said["engage"], at, problems)
+def read_terms(table: Mapping[str, Any], to: Sequence[str], at: KeyPath, reading: Reading) -> Terms:
+    """The terms that a rule with these destinations says; what is wrong with them goes to `reading`."""
+    said = {key: _word(table, key, at, reading) for key in WORDS}
+    pattern = _pattern(table, said["engage"], at, reading)
     terms = Terms(pattern=pattern, **said)
     given = [key for key in table if key in TERMS_KEYS]
     if given and to and not any(one.startswith(AGENT) for one in to):
-        problems.complain((*at, given[0]), f"{given[0]} is about agents, and this rule sends to none; leave it out")
+        reading.complain((*at, given[0]), f"{given[0]} is about agents, and this rule sends to none; leave it out")
     elif "otherwise" in table and terms.always:
-        problems.complain(
+        reading.complain(
             (*at, "otherwise"), "otherwise has no case: this rule wakes its agents always; add engage or senders"
         )
     return terms
 
 
-def _word(table: Mapping[str, Any], key: str, at: KeyPath, problems: Reading) -> str:
+def _word(table: Mapping[str, Any], key: str, at: KeyPath, reading: Reading) -> str:
     words = WORDS[key]
     found = table.get(key, words[0])
     here = (*at, key)
-    if problems.holds(found, STRING, here) and found in words:
+    if reading.holds(found, STRING, here) and found in words:
         return str(found)
     if isinstance(found, str):
-        problems.complain(here, f"{key} = {found!r} is none of {', '.join(words)}; {suggestion(found, words)}")
+        reading.complain(here, f"{key} = {found!r} is none of {', '.join(words)}; {suggestion(found, words)}")
     return words[0]
 
 
-def _pattern(table: Mapping[str, Any], engage: str, at: KeyPath, problems: Reading) -> Expression | None:
+def _pattern(table: Mapping[str, Any], engage: str, at: KeyPath, reading: Reading) -> Expression | None:
     here = (*at, "pattern")
     if "pattern" not in table:
         if engage == "pattern":
-            problems.complain((*at, "engage"), "engage = \"pattern\" asks for one; add pattern = '...'")
+            reading.complain((*at, "engage"), "engage = \"pattern\" asks for one; add pattern = '...'")
         return None
     found = table["pattern"]
     if engage != "pattern":
-        problems.complain(here, 'pattern has no use here; add engage = "pattern", or ask for text in match')
-    elif problems.holds(found, STRING, here):
+        reading.complain(here, 'pattern has no use here; add engage = "pattern", or ask for text in match')
+    elif reading.holds(found, STRING, here):
         try:
             return expression("pattern", found)
         except BadInput as error:
-            problems.complain(here, str(error))
+            reading.complain(here, str(error))
     return None
 
 

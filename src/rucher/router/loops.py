@@ -39,8 +39,9 @@ def stop(event: Event) -> str:
 def silenced(event: Event) -> str:
     """Why an emission goes nowhere at all; empty when it may go where the rules say.
 
-    An emission that answers automatic mail carries `automatic`, as the message did; the other side may be a program that
-    answers too. One that is `silent` is a turn that ends without words. What an agent asked another is always answered.
+    An emission that answers automatic mail carries `automatic`, as the message did: the other side may be a program that
+    answers too. One that is `silent` is a turn that ends without words, and may say `why`. What another agent asked is
+    always answered.
     """
     if event.type not in _ANSWERS or not event.principal.startswith(_AGENT):
         return ""
@@ -48,7 +49,9 @@ def silenced(event: Event) -> str:
         return ""
     if _says(event.body, "automatic"):
         return "automatic mail is not answered"
-    return "the agent had nothing to say" if _says(event.body, "silent") else ""
+    if not _says(event.body, "silent"):
+        return ""
+    return str(event.body.get("why") or "the agent had nothing to say")
 
 
 def chain(event: Event) -> Sequence[str]:

@@ -20,7 +20,6 @@ from rucher.router.shadows import shadowed
 _TOP_KEYS = ("default", "rule")
 _RULE_KEYS = ("id", "match", "to", "continue", "generated", *TERMS_KEYS)
 _DESTINATION = re.compile(r"(?:agent|surface|webhook|file|instance):[a-z0-9][a-z0-9._-]*")
-_TABLES = tables_of("rule")
 
 
 def parse(text: str, path: FileName) -> Rules:
@@ -54,6 +53,9 @@ def validate(rules: Rules, destinations: Collection[str]) -> None:
     ]
     if problems:
         raise refusal(rules.path, rules.text, problems)
+
+
+_TABLES = tables_of("rule")
 
 
 class _Reading(Reading):

@@ -11,11 +11,13 @@ from rucher.protocol.events import CONTROL_PLANE, Draft, Event
 from rucher.protocol.livefile import Refused, Reloaded
 from rucher.protocol.ports import Clock, Journal
 from rucher.router.decide import Decision, Dropped, decide
+from rucher.router.proposals import versions
 from rucher.router.reasons import append_surely, reason
-from rucher.router.records import applied, decision_records, refused
+from rucher.router.records import applied, decision_records, refused, rules_trace
 from rucher.router.registry import Registry
 from rucher.router.registrystore import RegistryStore
 from rucher.router.reload import RulesFile
+from rucher.router.rules import Rules
 
 BATCH = 500
 """The most events that are decided and recorded together."""
@@ -45,10 +47,17 @@ class Router:
     async def run(self) -> None:
         """Route until cancelled."""
         self._registry = await surely(self._clock, self._people.load)
-        await self._append([applied(self._tenant, self._rules.current, "start", self._clock.now())])
+        await self._begin_with(self._rules.current)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow(), name="router")
             group.create_task(self._watch(), name="rules file")
+
+    async def _begin_with(self, rules: Rules) -> None:
+        """Record what is in force at start, unless it was when the router last ran."""
+        history = await surely(self._clock, lambda: self._journal.trace(rules_trace(self._tenant)))
+        if rules.version != next((one.version for one in reversed(list(versions(history)))), None):
+            now = self._clock.now()
+            await self._append([applied(self._tenant, rules, str(now), now)])
 
     async def _follow(self) -> None:
         while True:

@@ -64,6 +64,22 @@ def test_what_an_unknown_person_said_waits_for_a_role_and_is_then_decided_by_the
     }  # fmt: skip
 
 
+def test_ten_events_that_wait_and_ten_that_cannot_be_decided_hold_up_nobody(tmp_path: Path) -> None:
+    slow = '[[rule]]\nid = "slow"\nmatch = { text = "(a|aa)+$" }\nto = "agent:other"\n'
+    world = World(tmp_path, HEAD + slow)
+    ask_first(world)
+
+    async def story() -> None:
+        stuck = [from_eve(f"held {number}", f"h{number}") for number in range(10)]
+        slow_ones = [draft("a" * 4000 + f"b{number}", f"s{number}") for number in range(10)]
+        await world.journal.append(*stuck, *slow_ones, draft("mine", "m"))
+        await until(lambda: world.routed() == 11)
+
+    during(world.router(), story)
+    assert world.hops()[-1] == ("mine", "default", "agent:scribe")
+    assert len(world.journal.of_type("route.held")) == len(world.journal.of_type("rule.faulted")) == 10
+
+
 def test_what_a_person_said_who_is_then_blocked_is_dropped(tmp_path: Path) -> None:
     world = World(tmp_path)
     ask_first(world)

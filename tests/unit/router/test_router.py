@@ -191,15 +191,21 @@ def test_an_idle_router_sees_a_changed_file_within_a_second_of_its_clock(tmp_pat
     assert world.file.current.default == "agent:scribe"
 
 
-def test_the_version_in_force_at_start_is_recorded_once_however_often_the_router_starts(tmp_path: Path) -> None:
+def test_the_version_in_force_is_recorded_at_start_exactly_when_it_is_another_than_before(tmp_path: Path) -> None:
     world = World(tmp_path)
 
     async def story() -> None:
         await settled()
 
-    for _ in range(3):
+    recorded = []
+    for text in (HEAD, HEAD, HEAD + "# more\n", HEAD + "# more\n", HEAD):
+        world.path.write_text(text)
+        world.file.check()
         during(world.router(), story)
-    assert len(world.journal.of_type("rules.applied")) == 1
+        recorded.append(len(world.journal.of_type("rules.applied")))
+        world.clock.advance(1)
+    assert recorded == [1, 1, 2, 2, 3]
+    assert world.journal.of_type("rules.applied")[-1].body["text"] == HEAD
 
 
 @pytest.mark.parametrize("stopped_after", [0, 1, 2, 3, 5, 8, 13, 21])
