@@ -6,7 +6,6 @@ Called by `rucher.router.router`, which records decisions, and by commands that 
 from dataclasses import dataclass
 
 from rucher.protocol.events import Event, Trust
-from rucher.protocol.replies import unsaid
 from rucher.protocol.rooms import room_of
 from rucher.router import loops
 from rucher.router.engagement import AGENT
@@ -93,7 +92,7 @@ def bar(event: Event, registry: Registry) -> Dropped | Held | None:
     sender = event.principal
     if event.addressed_to is not None and event.addressed_to == sender:
         return Dropped(f"{sender} addressed this to itself")
-    if silenced := unsaid(event) or loops.silenced(event):
+    if silenced := loops.silenced(event):
         return Dropped(silenced)
     if sender in registry.blocked:
         return Dropped(f"{sender} is blocked")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rucher.protocol.events import Event
+from rucher.protocol.replies import unsaid
 
 HOP_LIMIT = 24
 """The most hops between a first event and what it causes."""
@@ -49,9 +50,7 @@ def silenced(event: Event) -> str:
         return ""
     if _says(event.body, "automatic"):
         return "automatic mail is not answered"
-    if not _says(event.body, "silent"):
-        return ""
-    return str(event.body.get("why") or "the agent had nothing to say")
+    return unsaid(event)
 
 
 def chain(event: Event) -> Sequence[str]:
