@@ -28,9 +28,10 @@ class Chat:
     def __init__(self, *outcomes: Exception | None) -> None:
         self.outcomes = list(outcomes)
         self.shown: list[str] = []
+        self.blank = ""
 
     def parts(self, event: Event) -> Sequence[Part]:
-        return [Part(number, text) for number, text in enumerate(event.body["text"].split(), 1)]
+        return [Part(number, text) for number, text in enumerate((event.body["text"].strip() or self.blank).split(), 1)]
 
     async def deliver(self, event: Event, _key: str) -> dict[str, Any]:
         outcome = self.outcomes.pop(0) if self.outcomes else None
@@ -278,6 +279,19 @@ def test_views_of_deliveries_are_the_same_when_they_are_folded_again(opened: Ope
         assert [[dict(row) for row in rows] for rows in before] == [[dict(row) for row in rows] for rows in after]
 
     played(opened, Chat(Uncertain("reset"), Permanent("no")), story)
+
+
+def test_what_failed_before_any_part_is_forgotten_once_it_is_tried_again(opened: Opener) -> None:
+    async def story(world: World) -> None:
+        hop = await world.send(" ")
+        await world.becomes(hop, "failed")
+        assert [row["part"] for row in await world.store.rows("deliveries.of_hop", hop)] == [0]
+        world.chat.blank = "now there is something"
+        await world.orders.retry(hop)
+        await world.becomes(hop, "delivered")
+        assert [row["part"] for row in await world.store.rows("deliveries.of_hop", hop)] == [1, 2, 3, 4]
+
+    played(opened, Chat(), story)
 
 
 def test_there_is_no_order_about_a_hop_that_does_not_exist(opened: Opener) -> None:

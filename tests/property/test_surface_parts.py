@@ -49,6 +49,11 @@ def fences(shown: str) -> int:
 @settings(max_examples=300, deadline=None)
 @given(TEXTS, st.integers(60, 400), st.sampled_from(MEASURES), st.sampled_from([as_it_is, html.escape]), st.booleans())
 @example("", 60, characters, as_it_is, True)  # noqa: FBT003 - Hypothesis takes examples by place
+@example(FAMILY * 40, 61, utf16_units, as_it_is, False)  # noqa: FBT003 - the same
+@example("e\u0301" * 100, 61, characters, as_it_is, True)  # noqa: FBT003 - the same
+@example(f"`{FAMILY * 30}`", 63, characters, as_it_is, True)  # noqa: FBT003 - the same
+@example("```py\n" + "x" * 300 + "\n```", 60, characters, as_it_is, True)  # noqa: FBT003 - the same
+@example("```py\n" + "x\n" * 300 + "```", 61, characters, as_it_is, True)  # noqa: FBT003 - the same
 def test_the_pieces_joined_are_the_text_and_each_is_within_the_limit_after_escaping(
     text: str,
     limit: int,
@@ -66,6 +71,7 @@ def test_the_pieces_joined_are_the_text_and_each_is_within_the_limit_after_escap
 
 @settings(max_examples=300, deadline=None)
 @given(TEXTS, st.integers(60, 300))
+@example("[a link](http://x.example/y)[a link](http://x.example/y)    ```\n", 60)
 def test_a_block_of_code_that_is_cut_is_closed_and_opened_again(text: str, limit: int) -> None:
     pieces = split(text, limit, markdown=True)
     assert all(fences(piece.shown) == 0 for piece in pieces[:-1])

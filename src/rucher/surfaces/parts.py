@@ -59,6 +59,7 @@ _SPAN = re.compile(
     rf"|(?P<mark>\*\*\*|\*\*|__|~~|\*|_)(?=\S)[^\n]{{1,{_MOST_SPAN}}}?(?<=\S)(?P=mark)"
 )
 _FENCE = re.compile(r"^ {0,3}(?P<mark>`{3,}|~{3,})(?P<info>[^\n]*)\n?", re.MULTILINE)
+_FENCE_HEAD = re.compile(r" {0,3}(?:`{3}|~{3})")
 _BREAKS = tuple(
     re.compile(pattern)
     for pattern in (r"\n[ \t]*\n+", r"\n", r"[.!?\u2026]+[)\"'\u201d\u2019]*\s+|[\u3002\uff01\uff1f]", r"\s+")
@@ -157,9 +158,11 @@ class _Cutter:
         return cluster if cluster > start else most
 
     def _whole(self, place: int) -> bool:
-        """Whether a cut here falls neither inside a character as people see it nor inside a span."""
+        """Whether a cut here cuts no character as people see it and no span, and begins no block of code."""
         number = bisect_right(self.clusters, place) - 1
         if place < len(self.text) and self.clusters[number] != place:
+            return False
+        if self.markdown and self.text[place - 1] != "\n" and _FENCE_HEAD.match(self.text, place):
             return False
         near = bisect_right(self.spans, (place, len(self.text)))
         return not any(begin < place < end for begin, end in self.spans[max(0, near - 2) : near])

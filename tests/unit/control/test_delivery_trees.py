@@ -1,5 +1,6 @@
 """Laws of how a trace shows deliveries in parts, the owner's word and who was told."""
 
+from rucher.control.outcomes import outcome
 from rucher.control.trees import Node, tree
 from tests.unit.control.builders import event
 
@@ -34,3 +35,16 @@ def test_each_attempt_at_a_part_the_owner_s_word_and_who_was_told_stand_under_th
         'delivery delivered, part 2 of 2, attempt 2, receipt {"id": 8}',
     ]
     assert sum(len(node.events) for node in (root, hop, *hop.children)) == 10
+
+
+def test_a_message_is_answered_once_the_last_part_of_its_answer_is_delivered() -> None:
+    trace = [
+        event(1, "cli/message", None, text="hello"),
+        event(2, "agent/answer", None, text="long", in_reply_to="e1"),
+        event(3, "rucher/hop.made", "e2", event="e2", rule="r", rules="0", to="surface:chat"),
+        event(4, "rucher/delivery.delivered", "e3", hop="e3", part=1, parts=2, receipt={}),
+    ]
+    assert outcome(trace, "e1") is None
+    told = outcome([*trace, event(5, "rucher/delivery.delivered", "e3", hop="e3", part=2, parts=2, receipt={})], "e1")
+    assert told is not None
+    assert told.status == "answered"
