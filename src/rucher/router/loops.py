@@ -47,11 +47,9 @@ def silenced(event: Event) -> str:
         return ""
     if (event.addressed_to or "").startswith(_AGENT):
         return ""
-    if _says(event.body, "automatic"):
-        return "automatic mail is not answered"
-    if not _says(event.body, "silent"):
-        return ""
-    return str(event.body.get("why") or "the agent had nothing to say")
+    if _says(event.body, "silent"):
+        return str(event.body.get("why") or f"{event.principal} gives no answer")
+    return "automatic mail is not answered" if _says(event.body, "automatic") else ""
 
 
 def chain(event: Event) -> Sequence[str]:
