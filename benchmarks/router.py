@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rucher.daemon.registrystore import StoredRegistry
+from rucher.journal.selection import Wanted, newest
 from rucher.journal.store import JournalStore, open_store
 from rucher.protocol.clock import SystemClock
 from rucher.protocol.events import Draft, Event, Trust, committed, message
@@ -166,12 +167,8 @@ async def _send(store: JournalStore, drafts: Iterator[Draft]) -> None:
 
 
 async def _last_message(store: JournalStore) -> int:
-    before = store.head + 1
-    while True:
-        events = await store.events("event.before", before, 1000)
-        if found := [event.seq for event in events if event.type == "message"]:
-            return max(found)
-        before = events[-1].seq
+    (last,) = await newest(store, Path(), 1, Wanted("ev.home.*.message"))
+    return last.seq
 
 
 def _destinations(rules: int) -> frozenset[str]:

@@ -80,7 +80,9 @@ def test_automatic_mail_is_not_answered(kind: str) -> None:
 
 def test_a_turn_that_ends_without_words_is_recorded_and_not_delivered() -> None:
     silent = replace(emission("a", to="group:cli:main", silent=True), type="answer")
-    assert dropped(silent, TALK) == "the agent had nothing to say"
+    assert dropped(silent, TALK) == "agent:a gives no answer"
+    told = replace(silent, body={**silent.body, "why": "nothing to add"})
+    assert dropped(told, TALK) == "nothing to add"
 
 
 def test_what_an_agent_asked_another_is_answered_though_the_message_was_automatic() -> None:
