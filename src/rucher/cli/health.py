@@ -114,7 +114,7 @@ async def _troubles(store: StoreReader) -> list[Check]:
         _counted(
             "failed hops, 7 days",
             [f"{row['dest']} {row['state']} ({row['detail']})" for row in hops],
-            "see why with: rucher trace " + (hops[0]["trace_id"] if hops else ""),
+            "settle them with: rucher deadletters list",
         ),
     ]
 

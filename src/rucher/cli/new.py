@@ -32,8 +32,10 @@ default = "agent:{DEFAULT_AGENT}"   # where a message goes that no rule matches
 
 # [[rule]]
 # id = "r-chat"                    # shown in traces
-# match = {{ group = "chat" }}       # also: subject, source, type, principal, trust, addressed_to, text
+# match = {{ group = "chat" }}       # also: subject, source, type, principal, trust, addressed_to, text, body
 # to = "agent:talker"              # or a list
+# engage = "mention"               # always, mention, mention-sticky, pattern: when the agent is woken
+# otherwise = "context"            # what it is not woken by it reads before its next turn
 
 # Below stand rules that Rucher adds for each agent and surface that lacks one. They are yours to change.
 """

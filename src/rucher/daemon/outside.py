@@ -14,7 +14,7 @@ from typing_extensions import override
 from rucher.instance.layout import Instance
 from rucher.instance.secretfiles import read_secrets, valid
 from rucher.protocol.backoff import surely
-from rucher.protocol.errors import BadInput, Retryable
+from rucher.protocol.errors import BadInput, Permanent, Retryable
 from rucher.protocol.events import Event, control_event
 from rucher.protocol.ids import derived
 from rucher.protocol.livefile import LiveFile, Refused, Reloaded
@@ -120,9 +120,11 @@ class Agents:
         self._away = away
 
     async def accept(self, hop: Hop, event: Event) -> Mapping[str, Any] | None:
-        """Hand the hop on; raises what that raises."""
+        """Hand the hop on; raises what that raises, and Permanent for a question to an agent elsewhere."""
         if hop.to.partition(":")[2] not in self._away:
             return await self._here.accept(hop, event)
+        if event.type == "ask":
+            raise Permanent(f"{hop.to} runs on another instance, where nobody can be asked yet: notify it instead")
         if hop.mode == "context":
             return {"detail": "not carried: the agent runs on another instance, which is sent only what wakes it"}
         return await self._elsewhere.accept(hop, event)

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rucher.journal.runviews import Change
+from rucher.journal.runviews import Change, given_up
 from rucher.protocol.events import Event
 
 
@@ -72,6 +72,11 @@ def _retried(event: Event) -> Iterator[Change]:
     yield "hop.again", {"hop_id": hop, "detail": word, "at": at}
 
 
+def _failed(event: Event) -> Iterator[Change]:
+    yield from _ends("failed")(event)
+    yield from given_up(event)
+
+
 def _dropped(event: Event) -> Iterator[Change]:
     body = event.body
     word = f"dropped by {body['by']}" + (f": {body['reason']}" if body.get("reason") else "")
@@ -87,7 +92,7 @@ DELIVERY_FOLDS: Mapping[str, Callable[[Event], Iterator[Change]]] = {
     "delivery.sending": _sending,
     "delivery.deferred": _deferred,
     "delivery.delivered": _ends("delivered"),
-    "delivery.failed": _ends("failed"),
+    "delivery.failed": _failed,
     "delivery.uncertain": _ends("uncertain"),
     "delivery.resolved": _resolved,
     "delivery.told": _told,

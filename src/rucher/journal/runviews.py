@@ -100,6 +100,13 @@ def signal(topic: str, outcome: Mapping[str, Any], event: Event) -> Iterator[Cha
     yield "run.promote_woken", {"topic": topic}
 
 
+def given_up(event: Event) -> Iterator[Change]:
+    """A run that waits for what comes of an event learns that nothing will, and why."""
+    body = event.body
+    if "reply_topic" in body:
+        yield from signal(body["reply_topic"], {"ok": False, "text": body["reason"]}, event)
+
+
 def _timer_fired(event: Event) -> Iterator[Change]:
     body, run = event.body, event.body["run"]
     yield "wait.fired", {

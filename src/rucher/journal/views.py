@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from rucher.journal.deliveryviews import DELIVERY_FOLDS
 from rucher.journal.entityviews import ENTITY_FOLDS, routed
 from rucher.journal.rows import SOURCE, TYPE, Row, event_of
-from rucher.journal.runviews import RUN_FOLDS, Change, signal
+from rucher.journal.runviews import RUN_FOLDS, Change, given_up
 from rucher.journal.scheduleviews import SCHEDULE_FOLDS
 from rucher.journal.sessionviews import SESSION_FOLDS
 from rucher.protocol.events import CONTROL_PLANE, Event
@@ -43,14 +43,7 @@ def _hop_made(event: Event) -> Iterator[Change]:
 def _routed(event: Event) -> Iterator[Change]:
     yield "cursor.advance", {"name": "router", "seq": event.body["event_seq"]}
     yield from routed(event)
-    yield from _given_up(event)
-
-
-def _given_up(event: Event) -> Iterator[Change]:
-    """A run that waits for what comes of the event learns that nothing will, and why."""
-    body = event.body
-    if "reply_topic" in body:
-        yield from signal(body["reply_topic"], {"ok": False, "text": body["reason"]}, event)
+    yield from given_up(event)
 
 
 def _hop_acknowledged(event: Event) -> Iterator[Change]:
@@ -62,7 +55,7 @@ def _hop_acknowledged(event: Event) -> Iterator[Change]:
 
 def _hop_failed(event: Event) -> Iterator[Change]:
     yield from _hop_becomes("failed")(event)
-    yield from _given_up(event)
+    yield from given_up(event)
 
 
 def _hop_detail(event: Event) -> Iterator[Change]:

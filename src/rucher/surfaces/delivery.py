@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from rucher.protocol.errors import BadInput, Corrupt, Denied, Permanent, Retryable, TooRich, Uncertain
 from rucher.protocol.events import Event, control_event
 from rucher.protocol.ports import Clock, Deliverer, DeliveryState, Journal, Part, Proof, Splitting
+from rucher.protocol.replies import awaiting
 from rucher.surfaces.ledger import Ledger, PartLedger, read_back
 from rucher.surfaces.receipts import MOST_REASON, recordable
 
@@ -240,6 +241,8 @@ class Delivery:
         return first
 
     async def _append(self, hop: HopToDeliver, event: Event, what: str, key: str, body: Mapping[str, Any]) -> bool:
+        if what == "failed":
+            body = {**body, **awaiting(event)}
         draft = control_event(
             tenant=event.tenant, part="delivery", kind=f"delivery.{what}", key=key, trace_id=event.trace_id,
             parent_id=hop.id, occurred_at=self._clock.now(), body={"hop": hop.id, **body},

@@ -123,12 +123,7 @@ class Ingress:
             addressed_to=incoming.addressed_to,
             occurred_at=now,
         )
-        unnoted = self._unnoted(incoming, now)
-        appended, *_ = await self._journal.append(draft, *unnoted.values())
-        if len(self._noted) >= REMEMBERED:
-            self._noted.clear()
-        self._noted.update(unnoted)
-        return appended
+        return await self._commit(draft, incoming.group, incoming.name)
 
     async def accept_event(self, incoming: IncomingEvent) -> Appended:
         """Commit an event from a source and return it, the first one where its key came before; raises as `accept` does."""
@@ -152,7 +147,14 @@ class Ingress:
             addressed_to=incoming.addressed_to,
             body=incoming.body,
         )
-        (appended,) = await self._journal.append(draft)
+        return await self._commit(draft, str(incoming.body["group"]))
+
+    async def _commit(self, draft: Draft, group: str, name: str = "") -> Appended:
+        unnoted = self._unnoted(draft, f"{draft.source}:{group}", name)
+        appended, *_ = await self._journal.append(draft, *unnoted.values())
+        if len(self._noted) >= REMEMBERED:
+            self._noted.clear()
+        self._noted.update(unnoted)
         return appended
 
     async def _trust(self, incoming: IncomingMessage) -> Trust:
@@ -160,16 +162,16 @@ class Ingress:
             return incoming.trust
         return min(incoming.trust, _TRUST_OF.get(await self._roles.role(incoming.principal), Trust.PUBLIC))
 
-    def _unnoted(self, incoming: IncomingMessage, now: int) -> dict[tuple[str, str, int], Draft]:
-        """The events that say that this user and this room were seen today, where that was not said yet.
+    def _unnoted(self, draft: Draft, room: str, name: str) -> dict[tuple[str, str, int], Draft]:
+        """The events that say that this sender, if he is a user, and this room were seen today, where that was not said yet.
 
         Once a day, so that it is known when each was last seen, and costs nothing.
         """
-        room, day = f"{incoming.source}:{incoming.group}", now // DAY_US
+        now = draft.occurred_at
+        day = now // DAY_US
         seen = {("group.seen", room, day): {"room": room}}
-        if incoming.principal.startswith(USER):
-            facts = {"principal": incoming.principal, "name": incoming.name, "room": room}
-            seen["user.seen", incoming.principal, day] = facts
+        if draft.principal.startswith(USER):
+            seen["user.seen", draft.principal, day] = {"principal": draft.principal, "name": name, "room": room}
         return {what: self._seen(what, body, now) for what, body in seen.items() if what not in self._noted}
 
     def _seen(self, what: tuple[str, str, int], body: dict[str, str], now: int) -> Draft:

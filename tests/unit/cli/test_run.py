@@ -16,7 +16,9 @@ from rucher.cli.main import cli
 from rucher.control.api import MessageIn, Services, build_app
 from rucher.control.bells import Bells
 from rucher.control.orders import run_orders
+from rucher.control.rulebook import rule_proposals
 from rucher.daemon.lock import sole_daemon
+from rucher.daemon.rulebook import destinations
 from rucher.daemon.serve import listen, serve
 from rucher.instance.layout import Instance
 from rucher.instance.secrets import instance_token
@@ -29,6 +31,8 @@ from rucher.protocol.clock import SystemClock, SystemEntropy
 from rucher.protocol.conversation import Effect
 from rucher.protocol.errors import BadInput, Suspended, Uncertain
 from rucher.protocol.ports import Appended, StepKind
+from rucher.router.proposals import Proposals
+from rucher.router.reload import RulesFile
 from tests.unit.cli.recorded import Ticking, asked, begin, giving, hop_of, make_instance, rucher, spec_of
 
 WRITE = {"tool": "write_file", "arguments": {"path": "a.txt", "text": "x" * 500}}
@@ -144,10 +148,12 @@ async def _answering(store: JournalStore, instance: Instance, port: int, ready: 
 
     clock = SystemClock()
     token = instance_token(instance.token, SystemEntropy())
+    rules = RulesFile(instance.rules, lambda: destinations(["scribe", "talker"]))
+    proposals = Proposals(store, clock, rules, "local")
     with listen(port, "here") as listener:
         services = Services(
             instance="hive", token=token, journal=store, bells=Bells(store, clock), accept=nothing,
-            calls=[run_orders(Orders(store, clock, "owner:ana"))], trouble=well,
+            calls=[run_orders(Orders(store, clock, "owner:ana")), rule_proposals(proposals, "owner:ana")], trouble=well,
         )  # fmt: skip
         app = build_app(services)
         ready.set()
