@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rucher.kernel.run import Run
@@ -225,8 +225,19 @@ def each(played: list[Op]) -> Iterator[Op]:
         yield Op(run, "end", 0, 0, killed=False)
 
 
+INTERRUPTED_AND_REFUSED = [
+    Op(0, "model", 25, 0, killed=True),
+    Op(1, "model", 11, 0, killed=False),
+    Op(0, "model", 0, 0, killed=False),
+    Op(1, "model", 0, 0, killed=False),
+    Op(0, "model", 0, 0, killed=False),
+]
+"""A call that was interrupted is refused until another run has freed what it needs."""
+
+
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(played=st.lists(ops, max_size=25))
+@example(played=INTERRUPTED_AND_REFUSED)
 def test_the_books_agree_with_a_plain_model_whatever_happens(played: list[Op]) -> None:
     async def story(scene: Scene) -> None:
         play = Play(scene)

@@ -18,7 +18,7 @@ from rucher.kernel.run import Run
 from rucher.kernel.spec import RunSpec
 from rucher.kernel.waits import UNCERTAIN, Item, Mode, Outcome, child, event, question, timer
 from rucher.protocol.conversation import Effect
-from rucher.protocol.errors import Denied, Diverged, Uncertain
+from rucher.protocol.errors import Denied, Diverged, Exhausted, Uncertain
 from rucher.protocol.events import Draft
 from rucher.protocol.ids import caused
 from rucher.protocol.ports import Proof, StepKind
@@ -65,7 +65,11 @@ class RunSteps:
         now = Recalled(kind, hashed)
         if past is not None:
             now.attempt, now.reserved = past.attempt, past.reserved
-        await run.pen.write(*stored, *self._before(asked_for, past, now))
+        try:
+            await run.pen.write(*stored, *self._before(asked_for, past, now))
+        except Exhausted:
+            self._count -= 1  # nothing was done, so what is asked for next is this step
+            raise
         run.log.steps[step] = now
         key = step_key(run.spec.run_id, step, now.attempt)
         began = run.shared.clock.monotonic() if run.spec.accounts else 0.0
