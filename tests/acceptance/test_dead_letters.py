@@ -74,7 +74,8 @@ def test_a_dropped_letter_stays_dropped_over_a_restart_and_is_not_sent(tmp_path:
         hive.kill()
         hive.start()
         hive.told("send", "next", "--group", "den", "--wait")
-        assert hive.delivered("den") == ["echo: next"]
+        (said,) = hive.delivered("den")
+        assert said.endswith("next")
         assert hive.told("deadletters", "show", hop)["why"] == "dropped by owner:owner: old"
 
 
@@ -86,7 +87,8 @@ def test_a_failed_hop_is_not_tried_again_by_a_restart(tmp_path: Path) -> None:
         place.rmdir()
         hive.start()
         hive.told("send", "next", "--group", "den", "--wait")
-        assert hive.delivered("den") == ["echo: next"]
+        (said,) = hive.delivered("den")
+        assert said.endswith("next")
         assert len(dead(hive)) == 1
 
 

@@ -31,8 +31,10 @@ def test_each_attempt_at_a_part_the_owner_s_word_and_who_was_told_stand_under_th
         'delivery delivered, part 1 of 2, attempt 1, receipt {"id": 7}',
         "delivery uncertain, part 2 of 2, attempt 1, reset",
         "delivery told, session S",
-        "delivery resolved, not-delivered, by owner:ana",
         'delivery delivered, part 2 of 2, attempt 2, receipt {"id": 8}',
+    ]
+    assert labels(hop.children[1].children) == [
+        "order: this is what became of it, part 2, verdict not-delivered, by owner:ana"
     ]
     assert sum(len(node.events) for node in (root, hop, *hop.children)) == 10
 

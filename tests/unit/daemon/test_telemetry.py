@@ -268,7 +268,10 @@ def test_headers_are_sent_along(story: Story) -> None:
 
 def test_a_failure_is_an_error_of_its_span(story: Story) -> None:
     async def failing(at: Watched) -> None:
-        about = {"event": story.message_id, "event_seq": 1, "reason": f"of {ANSWER}"}
+        about = {
+            "event": story.message_id, "event_seq": 1, "reason": f"of {ANSWER}", "rule": "r", "principal": "user:cli:ana",
+            "room": "cli:main",
+        }  # fmt: skip
         for kind in ("route.dropped", "rule.faulted", "route.held"):
             await at.store.append(control_event(
                 tenant="local", part="router", kind=kind, key=kind, trace_id=story.trace_id, occurred_at=NOW, body=about,
