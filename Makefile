@@ -13,7 +13,7 @@ SETUP_INPUTS := pyproject.toml scripts/setup.py scripts/setup.sh
 SOURCES := src tests scripts $(wildcard benchmarks)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test test-model test-chaos test-otel test-all check bench bench-kernel bench-delivery lock clean FORCE
+.PHONY: help demo up test test-model test-acceptance test-chaos test-otel test-all check bench bench-kernel bench-delivery lock clean FORCE
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -28,6 +28,9 @@ up: .venv/.run ## start an instance in DIR (default ./hive), made when missing
 test: .venv/.dev ## run the tests that need no model weights (ARGS="-k word" narrows)
 	@"$(BIN)/python" -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
+test-acceptance: .venv/.dev ## run the tests that start whole instances and kill them
+	@"$(BIN)/python" -m pytest -n $(JOBS) --dist loadgroup -m "acceptance and not otel" $(ARGS)
+
 test-model: .venv/.dev ## run the tests that use the real weights
 	@"$(BIN)/python" -m pytest -m model $(ARGS)
 
@@ -37,7 +40,7 @@ test-chaos: .venv/.dev ## run the long tests that kill real processes
 test-otel: .venv/.dev .venv-otel/.otel ## let a real OpenTelemetry receiver take an instance's spans (its own environment, 850 MB the first time)
 	@"$(BIN)/python" -m pytest -m otel $(ARGS)
 
-test-all: test test-chaos test-model ## run every test but the browser's and the real receiver's
+test-all: test test-acceptance test-chaos test-model ## run every test but the browser's and the real receiver's
 
 check: .venv/.dev ## format, lint, types, architecture, dependencies, dead and doubled code
 	@"$(BIN)/ruff" format --check $(SOURCES)
