@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rucher.protocol.events import Event
-from rucher.protocol.replies import unsaid
+from rucher.protocol.events import CONTROL_PLANE, Event
+from rucher.protocol.replies import emitted, unsaid
 
 ENDINGS = {"answer": "answered", "failure": "failed", "question": "waiting"}
 """What an agent may emit at the end of its turn, and the status it gives the message."""
@@ -30,15 +30,17 @@ def outcome(trace: Sequence[Event], event_id: str) -> MessageOutcome | None:
     message = next((event for event in trace if event.id == event_id), None)
     if message is None:
         return None
-    replies = [event for event in trace if _ends(event, event_id)]
+    records = [event for event in trace if event.source == CONTROL_PLANE]
+    made = [event for event in records if event.type == "hop.made" and event.body["event"] == event_id]
+    hops = {event.id for event in made}
+    elsewhere = {event.id for event in made if event.body["to"].startswith("agent:")}
+    away = any(event.type == "delivery.sending" and event.parent_id in elsewhere for event in records)
+    replies = [event for event in trace if _ends(event, event_id) and (away or emitted(event))]
     if replies:
         status = _delivered_as(trace, replies[-1])
         said = unsaid(replies[-1]) or replies[-1].body["text"]
         return MessageOutcome(event_id, message.trace_id, status, said) if status else None
-    made = [event for event in trace if event.type == "hop.made" and event.body["event"] == event_id]
-    hops = {event.id for event in made}
-    elsewhere = {event.id for event in made if event.body["to"].startswith("agent:")}
-    for event in trace:
+    for event in records:
         if event.type in ("delivery.failed", "delivery.uncertain") and event.parent_id in elsewhere:
             return MessageOutcome(event_id, message.trace_id, "failed", event.body["reason"])
         if event.type == "route.dropped" and event.body["event"] == event_id:
@@ -55,8 +57,9 @@ def _ends(event: Event, event_id: str) -> bool:
 
 def sessions_of(trace: Sequence[Event], message: Event) -> list[str]:
     """The sessions that took the message in, and where it may wait behind others."""
-    hops = {event.id for event in trace if event.type == "hop.made" and event.body["event"] == message.id}
-    acknowledged = [event for event in trace if event.type == "hop.acknowledged" and event.body["hop"] in hops]
+    records = [event for event in trace if event.source == CONTROL_PLANE]
+    hops = {event.id for event in records if event.type == "hop.made" and event.body["event"] == message.id}
+    acknowledged = [event for event in records if event.type == "hop.acknowledged" and event.body["hop"] in hops]
     return [event.body["session"] for event in acknowledged if "session" in event.body]
 
 
@@ -65,12 +68,13 @@ def _delivered_as(trace: Sequence[Event], reply: Event) -> str | None:
     if unsaid(reply):
         return "silent"
     status = ENDINGS.get(reply.type, "answered")
-    made = [event for event in trace if event.type == "hop.made" and event.body["event"] == reply.id]
+    records = [event for event in trace if event.source == CONTROL_PLANE]
+    made = [event for event in records if event.type == "hop.made" and event.body["event"] == reply.id]
     # A copy for a webhook says nothing about the room in which the reply is waited for.
     shown = [event for event in made if event.body["to"].startswith("surface:")]
     hops = {event.id for event in shown or made}
-    dropped = not made and any(event.type == "route.dropped" and event.body["event"] == reply.id for event in trace)
-    ends = {event.type for event in trace if event.body.get("hop") in hops and _is_an_end(event)}
+    dropped = not made and any(event.type == "route.dropped" and event.body["event"] == reply.id for event in records)
+    ends = {event.type for event in records if event.body.get("hop") in hops and _is_an_end(event)}
     if "delivery.delivered" in ends:
         return status
     return "undelivered" if dropped or ends & {"delivery.failed", "delivery.uncertain", "hop.failed"} else None

@@ -72,7 +72,8 @@ def message_of(event: Event) -> Message:
     return Message(
         event=event.id, trace=event.trace_id, principal=event.principal, trust=event.trust.word,
         text=str(body.get("text", "")), room=room_of(event), thread=str(body.get("thread", "")), kind=event.type,
-        via=tuple(map(str, body.get("via", ()))) if ours else (), depth=int(body.get("depth", 0)) if ours else 0,
+        # Also where another instance says so, whose door has checked it: a chain that was longer only ends sooner.
+        via=tuple(map(str, body.get("via", ()))), depth=int(body.get("depth", 0)),
         asker=event.principal if asked else "", reply_to_run=str(body.get("reply_to_run", "")) if asked else "",
         reply_topic=str(body.get("reply_topic", "")) if asked else "", automatic=automatic, unawaited=unawaited,
     )  # fmt: skip

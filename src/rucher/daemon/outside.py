@@ -3,7 +3,6 @@
 Wired by the daemon: delivery and the rules ask here what there is; nothing here sends anything.
 """
 
-import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from rucher.protocol.events import Event, control_event
 from rucher.protocol.ids import derived
 from rucher.protocol.livefile import LiveFile, Refused, Reloaded
 from rucher.protocol.ports import Clock, Deliverer, Journal
+from rucher.protocol.replies import is_reply
 from rucher.router.dispatch import Destination, Hop
 from rucher.surfaces.channels.file import FileChannel, FilePlace
 from rucher.surfaces.channels.instance import InstanceChannel, Node
@@ -121,7 +121,7 @@ class Agents:
 
     async def accept(self, hop: Hop, event: Event) -> Mapping[str, Any] | None:
         """Hand the hop on; raises what that raises, and Permanent for a question to an agent elsewhere."""
-        if hop.to.partition(":")[2] not in self._away:
+        if hop.to.partition(":")[2] not in self._away or is_reply(event):
             return await self._here.accept(hop, event)
         if event.type == "ask":
             raise Permanent(f"{hop.to} runs on another instance, where nobody can be asked yet: notify it instead")
@@ -157,10 +157,8 @@ class PlacesWatch:
                     pass
 
     def _said(self, places: Places) -> dict[str, Any]:
-        path = self._file.path
-        raw = path.read_bytes() if path.is_file() else b""
         return {
-            "version": hashlib.sha256(raw).hexdigest(),
+            "version": self._file.version,
             "destinations": sorted(places.names),
             "agents": dict(places.at),
         }

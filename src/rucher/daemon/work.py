@@ -219,7 +219,7 @@ class Work:
 def _text_of(paths: Mapping[str, Path], what: str) -> str:
     """What an owner's file says now; empty when there is none. Raises Denied when it cannot be read."""
     try:
-        return paths[what].read_text("utf-8") if paths[what].exists() else ""
+        return paths[what].read_bytes().decode() if paths[what].exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise Denied(f"The {what} cannot be read just now ({type(error).__name__}); tell the owner.") from error
 

@@ -34,6 +34,7 @@ HELD = {
     "run": "a run that has not ended may need them",
     "hop": "a message that is still on its way may need them",
     "held": "a message of an unknown sender waits for its owner's word (`rucher users held`)",
+    "note": "a session has not read what it was told beside its messages",
     "cursor": "the router has not read them yet",
     "seal": "the newest seal is kept with its events",
 }

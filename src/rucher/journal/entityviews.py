@@ -84,7 +84,7 @@ def _route_held(event: Event) -> Iterator[Change]:
 def _session_reset(event: Event) -> Iterator[Change]:
     body = event.body
     yield "session.reset", {"session_id": body["session"], "seq": event.seq, "at": event.recorded_at}
-    yield "note.heard", {"session_id": body["session"], "up_to": event.seq}
+    yield "note.heard", {"session_id": body["session"], "seq": event.seq}
     yield "engaged.over", {name: body[name] for name in ("agent", "room", "thread")}
 
 

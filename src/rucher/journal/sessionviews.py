@@ -32,7 +32,7 @@ def _noted(event: Event) -> Iterator[Change]:
 
 
 def _heard(event: Event) -> Iterator[Change]:
-    yield "note.heard", {"session_id": event.body["session"], "up_to": event.body["up_to"]}
+    yield "note.heard", {"session_id": event.body["session"], "seq": event.body["up_to"]}
 
 
 SESSION_FOLDS: Mapping[str, Callable[[Event], Iterator[Change]]] = {

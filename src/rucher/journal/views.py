@@ -73,7 +73,6 @@ def _hop_becomes(state: str) -> Callable[[Event], Iterator[Change]]:
 FOLDS: Mapping[str, Callable[[Event], Iterator[Change]]] = {
     "hop.made": _hop_made,
     "route.dropped": _routed,
-    "route.held": _routed,
     "hop.acknowledged": _hop_acknowledged,
     "hop.retrying": _hop_detail,
     "hop.failed": _hop_failed,

@@ -3,6 +3,7 @@
 The rules, sources, destinations and schedules of an instance are such files. A refused one never disturbs what is in force.
 """
 
+import hashlib
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +77,11 @@ class LiveFile(Generic[T]):
     def current(self) -> T:
         """What is in force."""
         return self._current
+
+    @property
+    def version(self) -> str:
+        """The SHA-256 of the bytes in force, in hexadecimal."""
+        return hashlib.sha256(self._raw).hexdigest()
 
     def check(self) -> Reloaded[T] | Refused | None:
         """Look at the file again; None when nothing is new. The same refusal is told once."""

@@ -7,6 +7,7 @@ is what a webhook brought. A list on the way or at its end stands for each of it
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from rucher.protocol.errors import BadInput
@@ -17,7 +18,10 @@ from rucher.router.conditions import BODY, Condition
 from rucher.router.expressions import expression
 
 Scalar = str | bool | int | float
-Judge = Callable[[Any], bool]
+Judge = Callable[[Any, int], bool]
+"""Whether a value fits, one of so many that are tried."""
+MOST_TRIED = 40
+"""Items of a list that a test is tried on."""
 
 TABLE = Kind(lambda value: isinstance(value, dict), 'a table, as in match = { source = "cli" }')
 ABSENT, PRESENT = "is absent", "is there"
@@ -82,7 +86,8 @@ def _tested(key: str, parts: tuple[str, ...], tests: Mapping[str, Any], at: KeyP
     judges = [_TESTS[word](f"{key}.{word}", bound) for word, bound in tests.items() if word in _TESTS]
 
     def holds(event: Event) -> bool:
-        return any(all(judge(one) for judge in judges) for one in _items(_nodes(event.body, parts)))
+        found = list(islice(_items(_nodes(event.body, parts)), MOST_TRIED))
+        return any(all(judge(one, len(found)) for judge in judges) for one in found)
 
     words = [f"{word.replace('_', ' ')} {json.dumps(bound, ensure_ascii=False)}" for word, bound in tests.items()]
     return Condition(key, " and ".join(words), holds)
@@ -101,7 +106,7 @@ def _bound(compare: Callable[[float, float], bool]) -> Callable[[str, Any], Judg
     def judge_for(key: str, bound: object) -> Judge:
         if not _is_number(bound) or not isinstance(bound, int | float) or not math.isfinite(bound):
             raise BadInput(f"{key} must be a number")
-        return lambda found: _is_number(found) and compare(found, bound)
+        return lambda found, _: _is_number(found) and compare(found, bound)
 
     return judge_for
 
@@ -110,7 +115,7 @@ def _matches(key: str, source: object) -> Judge:
     if not isinstance(source, str) or not source:
         raise BadInput(f"{key} must be a regular expression in quotes")
     wanted = expression(key, source)
-    return lambda found: isinstance(found, str) and wanted.found_in(found)
+    return lambda found, among: isinstance(found, str) and wanted.found_in(found, among)
 
 
 def _never(key: str, _bound: object) -> Judge:

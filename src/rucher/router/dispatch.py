@@ -192,7 +192,7 @@ class Dispatcher:
         made = event or await self._event(hop.id)
         if made is None:
             return
-        if kind == "hop.failed" and event is not None:
+        if kind == "hop.failed" and event is not None and hop.to == event.addressed_to:
             body = {**body, **awaiting(event)}
         await append_surely(self._journal, self._clock, ended(kind, hop, made, self._clock.now(), body))
 

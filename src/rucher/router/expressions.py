@@ -19,6 +19,8 @@ LONGEST_S = 0.02
 """Seconds of processor time that one expression has for one text."""
 
 _REMEMBERED = 4096
+_FUZZY = re.compile(r"(?<!\\)(?:\\\\)*\{(?![0-9,])")
+"""What `re` takes for a brace and `regex` for the beginning of a word about likeness."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +29,13 @@ class Expression:
 
     source: str
 
-    def found_in(self, text: str) -> bool:
-        """Whether it is found in the beginning of the text. Raises Permanent when that takes too long to tell."""
+    def found_in(self, text: str, among: int = 1) -> bool:
+        """Whether it is found in the beginning of the text. Raises Permanent when that takes too long to tell.
+
+        `among` texts of one event share the time.
+        """
         try:
-            return _compiled(self.source).search(text[:LOOKED_AT], timeout=LONGEST_S) is not None
+            return _compiled(self.source).search(text[:LOOKED_AT], timeout=LONGEST_S / among) is not None
         except TimeoutError as error:
             raise Permanent(
                 f"the expression {self.source!r} took longer than {LONGEST_S * 1000:.0f} ms on this event; simplify it"
@@ -56,6 +61,8 @@ def _judge(source: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         re.compile(source)
+    if _FUZZY.search(source):
+        raise re.error("a brace that counts nothing; write \\{ for the character")
 
 
 @lru_cache(_REMEMBERED)

@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 from rucher.protocol.events import Event
 
+RANK = ("", "member", "admin", "owner")
+"""What a user may be, the least first."""
+
 
 class Engagement(NamedTuple):
     """An agent that was mentioned somewhere, and is engaged there from then on (`engage = "mention-sticky"`)."""
@@ -38,8 +41,8 @@ class Registry:
 
     def role(self, principal: str, agent: str) -> str:
         """The role that the principal has towards this agent; empty for none."""
-        held = self.roles.get(principal)
-        return "" if held is None else held.get(agent) or held.get("", "")
+        held = self.roles.get(principal, {})
+        return max(held.get(agent, ""), held.get("", ""), key=RANK.index)
 
     def policy(self, room: str) -> str:
         """What becomes of unknown senders in this room."""

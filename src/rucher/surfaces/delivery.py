@@ -213,7 +213,7 @@ class Delivery:
         if retry_after is None:
             await self._defer(work, part, {"reason": reason})
             raise Retryable(reason, patience.pause(ledger.attempts))
-        wait = min(max(retry_after, 0.0), patience.total_s)
+        wait = min(max(retry_after, patience.pause(ledger.attempts)), patience.total_s)
         await self._defer(work, part, {"reason": reason, "not_before": now + round(wait * _US)})
         raise Retryable(reason, wait)
 
@@ -241,7 +241,7 @@ class Delivery:
         return first
 
     async def _append(self, hop: HopToDeliver, event: Event, what: str, key: str, body: Mapping[str, Any]) -> bool:
-        if what == "failed":
+        if what == "failed" and hop.to == event.addressed_to:
             body = {**body, **awaiting(event)}
         draft = control_event(
             tenant=event.tenant, part="delivery", kind=f"delivery.{what}", key=key, trace_id=event.trace_id,

@@ -35,7 +35,7 @@ DEFAULT_BYTES = 512 * 1024
 MOST_BYTES = 1_000_000
 """The most that `max_bytes` may be: an event's body has at most a mebibyte."""
 SOURCE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,59}")
-RESERVED = frozenset({CONTROL_PLANE, "agent", "cli", "schedule", "system"})
+RESERVED = frozenset({CONTROL_PLANE, "agent", "cli", "notice", "schedule", "system"})
 """Sources that are the instance's own: what comes from outside must not look like them."""
 
 _KEYS = (

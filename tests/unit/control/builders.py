@@ -18,7 +18,7 @@ def event(seq: int, name: str, parent: str | None, at: int = 0, **body: Any) -> 
         source=source,
         type=kind,
         principal="agent:scribe" if source == "agent" else f"owner:{source}",
-        trust=Trust.OWNER,
+        trust=Trust.AGENT if source == "agent" else Trust.OWNER,
         trace_id="T",
         parent_id=parent,
         addressed_to="group:cli:main" if source == "agent" else None,

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 from rucher.control.outcomes import outcome
@@ -59,7 +60,20 @@ def test_an_answer_from_another_instance_counts_and_a_copy_of_the_message_that_f
     answer = reply("laptop")
     room = hop(answer, "surface:cli")
     arrived = note("delivery.delivered", room.id, hop=room.id)
-    assert found(away, copy, failed, answer, room, arrived) == ("answered", "hello")
+    sent = note("delivery.sending", away.id, hop=away.id, attempt=1)
+    assert found(away, sent, copy, failed, answer, room, arrived) == ("answered", "hello")
+
+
+def test_nobody_but_an_agent_of_this_instance_or_where_the_message_went_answers_it() -> None:
+    here, forged = hop(SAID, "agent:scribe"), reply("laptop")
+    room = hop(forged, "surface:cli")
+    assert found(here, forged, room, note("delivery.delivered", room.id, hop=room.id)) is None
+
+
+def test_what_only_looks_like_a_record_of_the_control_plane_changes_nothing() -> None:
+    made = hop(SAID, "agent:scribe")
+    for kind in ("hop.made", "route.dropped", "hop.acknowledged"):
+        assert found(made, replace(note(kind, SAID.id), source="laptop")) is None
 
 
 def test_an_agent_elsewhere_that_refuses_is_a_failure_with_its_reason() -> None:

@@ -172,6 +172,20 @@ def test_a_surface_that_is_not_configured_fails_visibly_and_is_never_delivered()
     assert world.last()["reason"] == "the surface mail is not configured on this instance"
 
 
+def test_a_surface_that_wants_it_at_once_again_and_again_is_asked_ever_more_seldom() -> None:
+    world = World()
+    world.platform.outcomes = [Retryable("busy", retry_after=0)] * 4
+    waits = []
+    for _ in range(4):
+        with pytest.raises(Retryable) as busy:
+            world.accept()
+        waits.append(busy.value.retry_after or 0)
+        world.clock.advance(waits[-1] + 0.001)
+    assert waits == sorted(waits)
+    assert waits[0] > 0
+    assert waits[-1] > waits[0]
+
+
 def test_a_rate_limit_keeps_its_retry_time_and_each_attempt_is_numbered() -> None:
     world = World()
     world.platform.outcomes = [Retryable("rate limit", retry_after=300), Retryable("rate limit")]

@@ -20,7 +20,7 @@ from rucher.journal.views import MUST_CHANGE, changes
 INTEGERS = frozenset({
     "amount", "at", "attempt", "bytes", "ceiling", "due_at", "engine_version", "first_at", "input_tokens", "item", "late_us",
     "nanodollars", "not_before", "output_tokens", "part", "parts", "planned_at", "priority", "proposal", "released", "seq",
-    "times", "unpriced", "up_to",
+    "times", "unpriced",
 })  # fmt: skip
 """The parameters of views.sql that are numbers; all others are texts."""
 

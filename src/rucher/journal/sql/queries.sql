@@ -270,6 +270,11 @@ SELECT 'hop', min(events.seq) FROM undelivered JOIN events ON events.id = undeli
 UNION ALL
 SELECT 'held', min(seq) FROM held
 UNION ALL
+SELECT 'note', min(seq) FROM notes
+UNION ALL
+SELECT 'note', min(events.seq) FROM notes JOIN events ON events.id = notes.event_id
+                                          AND (events.run_id IS NULL OR events.run_seq = 0)
+UNION ALL
 SELECT 'cursor', coalesce(min(seq), 0) + 1 FROM cursors
 UNION ALL
 SELECT 'seal', max(first_seq) FROM seals;

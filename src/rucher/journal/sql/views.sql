@@ -130,7 +130,7 @@ SELECT :session_id, :event_id, :seq WHERE NOT EXISTS (SELECT 1 FROM waits WHERE 
 ON CONFLICT DO NOTHING;
 
 -- name: note.heard
-DELETE FROM notes WHERE session_id = :session_id AND seq <= :up_to;
+DELETE FROM notes WHERE session_id = :session_id AND seq <= :seq;
 
 -- name: run.created
 INSERT INTO runs (run_id, seq, tenant, agent, queue, lane, session_id, hop_id, event_id, trace_id, parent_id, mission, accounts,

@@ -70,6 +70,8 @@ def leaving(event: Event, key: str, node: str, agent: str | None, asked: Event |
     at = (_EPOCH + timedelta(microseconds=event.occurred_at)).isoformat(timespec="microseconds")
     origin = asked.body.get("payload", {}) if asked is not None else {}
     home = origin.get(_ORIGIN) if isinstance(origin, Mapping) else None
+    if not isinstance(home, Mapping) or not all(isinstance(home.get(name), kind) for name, kind in _HOME.items()):
+        home = None
     data: dict[str, Any] = {
         "text": str(event.body.get("text", "")), "group": str(event.body.get("group") or DEFAULT_GROUP),
         "thread": str(event.body.get("thread", "")), "via": list(event.body.get("via", ()))[-MOST_VIA:],
@@ -89,6 +91,9 @@ def leaving(event: Event, key: str, node: str, agent: str | None, asked: Event |
         "datacontenttype": "application/json", "traceid": event.trace_id,
         **({"addressedto": address} if address else {}), "data": data,
     }  # fmt: skip
+
+
+_HOME: Mapping[str, type] = {"event": str, "reply_to": str, "group": str, "thread": str, "asked": bool}
 
 
 def _home(event: Event) -> dict[str, Any]:

@@ -52,11 +52,14 @@ def next_planned(schedule: Schedule, after: int) -> int | None:
 
 
 def moment_of(schedule: Schedule, planned: int) -> int:
-    """When this planned time fires: later by its jitter, which is the same whoever asks."""
+    """When this planned time fires: later by its jitter, which is the same whoever asks, but before the next planned time."""
     if not schedule.jitter_s:
         return planned
+    most, following = schedule.jitter_s * _US, next_planned(schedule, planned)
+    if following is not None:
+        most = min(most, following - planned - 1)
     digest = hashlib.blake2b(f"{schedule.id}:{planned}".encode(), digest_size=8).digest()
-    return planned + int.from_bytes(digest, "big") % (schedule.jitter_s * _US + 1)
+    return planned + int.from_bytes(digest, "big") % (most + 1)
 
 
 def late_us(schedule: Schedule, planned: int, now: int) -> int:

@@ -9,6 +9,7 @@ from rucher.surfaces.schedules.parse import Around, parse
 from rucher.surfaces.schedules.plan import Plan
 
 WHAT = "schedules file"
+_OURS = frozenset({"state", "kernel", "memory", "personal"})
 
 
 class SchedulesFile(LiveFile[Plan]):
@@ -30,8 +31,11 @@ class SchedulesFile(LiveFile[Plan]):
 
 
 def is_script(root: Path, script: str) -> bool:
-    """Whether this path, told from the instance's folder, is a file within it."""
+    """Whether this path, told from the instance's folder, is a file within it, and the owner's: none that holds secrets, is
+    written by agents, or says what Rucher does.
+    """
     try:
-        return (root / script).is_file() and (root / script).resolve().is_relative_to(root.resolve())
+        place = (root / script).resolve().relative_to(root.resolve())
+        return (root / script).is_file() and place.parts[0].lower() not in _OURS and place.suffix.lower() != ".toml"
     except (OSError, ValueError):
         return False

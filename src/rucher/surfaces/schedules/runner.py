@@ -189,19 +189,28 @@ class Schedules:
     async def _deal_with(self, course: _Course, now: int) -> None:
         """Do what is due; whatever goes wrong with one schedule is recorded, and its series goes on."""
         async with self._turns:
-            schedule = course.schedule
-            todo = due(schedule, course.after, now)
-            if todo.missed:
-                await self._missed(schedule, todo.missed)
-            for planned in todo.fire:
-                if not self._goes_on(course):
-                    break
-                try:
-                    await self._fire(course, Occasion(schedule, planned, now, late_us(schedule, planned, now)))
-                except Exception as error:  # noqa: BLE001 - one failing fire must not stop the series; it is recorded
-                    await self._failed(schedule, planned, error)
+            schedule, last = course.schedule, now
+            try:
+                last = await self._catch_up(course, now)
+            except Exception as error:  # noqa: BLE001 - one schedule's fault must not stop the others; it is recorded
+                await self._failed(schedule, now, error)
             course.busy = False
-            course.go_on(max(course.after, todo.last))
+            course.go_on(max(course.after, last))
+
+    async def _catch_up(self, course: _Course, now: int) -> int:
+        """Fire what is due and note what was missed; returns how far that brings the schedule."""
+        schedule = course.schedule
+        todo = due(schedule, course.after, now)
+        if todo.missed:
+            await self._missed(schedule, todo.missed)
+        for planned in todo.fire:
+            if not self._goes_on(course):
+                break
+            try:
+                await self._fire(course, Occasion(schedule, planned, now, late_us(schedule, planned, now)))
+            except Exception as error:  # noqa: BLE001 - one failing fire must not stop the series; it is recorded
+                await self._failed(schedule, planned, error)
+        return todo.last
 
     async def _fire(self, course: _Course, occasion: Occasion) -> None:
         schedule, planned = course.schedule, occasion.planned_at

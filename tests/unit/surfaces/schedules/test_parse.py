@@ -132,7 +132,12 @@ def test_a_gate_must_lie_in_the_instance(tmp_path: Path) -> None:
     (tmp_path / "hive" / "link.sh").symlink_to(tmp_path / "outside.sh")
     (tmp_path / "hive" / "inside.sh").write_text("exit 0")
     path = tmp_path / "hive" / "schedules.toml"
-    for gate in ("../outside.sh", "link.sh", str(tmp_path / "outside.sh"), "\\u0000"):
+    (tmp_path / "hive" / "state").mkdir()
+    (tmp_path / "hive" / "state" / "token").write_text("secret")
+    (tmp_path / "hive" / "way.sh").symlink_to(tmp_path / "hive" / "state" / "token")
+    for gate in (
+        "../outside.sh", "link.sh", str(tmp_path / "outside.sh"), "\\u0000", "state/token", "way.sh", "schedules.toml",
+    ):  # fmt: skip
         path.write_text(one(f'gate = "{gate}"'))
         with pytest.raises(BadInput, match="there is no file"):
             SchedulesFile(path, path.parent, lambda: KNOWN, "UTC")
