@@ -72,21 +72,19 @@ async def trace_of(store: StoreReader, archive: Path, given: str) -> str:
 
 async def find_run(store: StoreReader, given: str) -> dict[str, Any]:
     """The row of the run whose id begins so; raises BadInput."""
-    text = spelled(given)
-    rows = await store.rows("run.starting", text, text + "~")
-    if len(rows) == 1:
-        return dict(rows[0])
-    if rows:
-        raise BadInput(f"several runs begin with {text}; give more of the id")
-    raise BadInput(f"there is no run {text} in this journal; see `rucher runs`")
+    return await _starting(store, "run", given, "rucher runs")
 
 
 async def find_hop(store: StoreReader, given: str) -> dict[str, Any]:
     """The row of the hop whose id begins so; raises BadInput."""
+    return await _starting(store, "hop", given, "rucher hops list")
+
+
+async def _starting(store: StoreReader, what: str, given: str, see: str) -> dict[str, Any]:
     text = spelled(given)
-    rows = await store.rows("hop.starting", text, text + "~")
+    rows = await store.rows(f"{what}.starting", text, text + "~")
     if len(rows) == 1:
         return dict(rows[0])
     if rows:
-        raise BadInput(f"several hops begin with {text}; give more of the id")
-    raise BadInput(f"there is no hop {text} in this journal; see `rucher hops list`")
+        raise BadInput(f"several {what}s begin with {text}; give more of the id")
+    raise BadInput(f"there is no {what} {text} in this journal; see `{see}`")

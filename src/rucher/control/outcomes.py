@@ -30,7 +30,7 @@ def outcome(trace: Sequence[Event], event_id: str) -> MessageOutcome | None:
     message = next((event for event in trace if event.id == event_id), None)
     if message is None:
         return None
-    records = [event for event in trace if event.source == CONTROL_PLANE]
+    records = _records(trace)
     made = [event for event in records if event.type == "hop.made" and event.body["event"] == event_id]
     hops = {event.id for event in made}
     elsewhere = {event.id for event in made if event.body["to"].startswith("agent:")}
@@ -50,6 +50,11 @@ def outcome(trace: Sequence[Event], event_id: str) -> MessageOutcome | None:
     return None
 
 
+def _records(trace: Sequence[Event]) -> list[Event]:
+    """What the control plane recorded: of what others say in a trace, nothing counts as a record."""
+    return [event for event in trace if event.source == CONTROL_PLANE]
+
+
 def _ends(event: Event, event_id: str) -> bool:
     """Whether the event is how a turn about that message ended, or what its agent asks the owner in between."""
     return event.type in ENDINGS and event.body.get("in_reply_to") == event_id
@@ -57,7 +62,7 @@ def _ends(event: Event, event_id: str) -> bool:
 
 def sessions_of(trace: Sequence[Event], message: Event) -> list[str]:
     """The sessions that took the message in, and where it may wait behind others."""
-    records = [event for event in trace if event.source == CONTROL_PLANE]
+    records = _records(trace)
     hops = {event.id for event in records if event.type == "hop.made" and event.body["event"] == message.id}
     acknowledged = [event for event in records if event.type == "hop.acknowledged" and event.body["hop"] in hops]
     return [event.body["session"] for event in acknowledged if "session" in event.body]
@@ -68,7 +73,7 @@ def _delivered_as(trace: Sequence[Event], reply: Event) -> str | None:
     if unsaid(reply):
         return "silent"
     status = ENDINGS.get(reply.type, "answered")
-    records = [event for event in trace if event.source == CONTROL_PLANE]
+    records = _records(trace)
     made = [event for event in records if event.type == "hop.made" and event.body["event"] == reply.id]
     # A copy for a webhook says nothing about the room in which the reply is waited for.
     shown = [event for event in made if event.body["to"].startswith("surface:")]

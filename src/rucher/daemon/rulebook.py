@@ -7,9 +7,10 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from rucher.instance.text import bytes_of
+from rucher.protocol.livefile import replace_file
 from rucher.protocol.tomltext import decode
 from rucher.router.generated import ensure_generated
-from rucher.router.reload import RulesFile, replace_file
+from rucher.router.reload import RulesFile
 
 SURFACES = ("cli",)
 

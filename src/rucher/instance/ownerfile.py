@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rucher.instance.text import bytes_of
 from rucher.protocol.errors import BadInput
+from rucher.protocol.livefile import replace_file
 from rucher.protocol.tomltext import decode
 
 _FILE_MODE = 0o644
@@ -26,8 +27,7 @@ def edit(path: Path, change: Callable[[str], str]) -> None:
         before = text_in(path)
         after = change(before)
         if after != before:
-            _replace(path, after.encode())
-            os.fsync(folder)
+            replace_file(path, after.encode(), _FILE_MODE)
     except OSError as error:
         raise BadInput(f"{path} cannot be changed ({error.strerror}); correct that and try again") from error
     finally:
@@ -37,19 +37,3 @@ def edit(path: Path, change: Callable[[str], str]) -> None:
 def text_in(path: Path) -> str:
     """The file's text, nothing when there is none; raises BadInput when it cannot be read."""
     return decode(bytes_of(path, "put a backup of the file in its place"), path) if os.path.lexists(path) else ""
-
-
-def _replace(path: Path, raw: bytes) -> None:
-    # The owner may keep the file elsewhere and a link here.
-    place = path.resolve()
-    temporary = place.with_name(f".{place.name}.{os.getpid()}.new")
-    mode = place.stat().st_mode & 0o777 if place.exists() else _FILE_MODE
-    try:
-        with temporary.open("wb") as file:
-            os.fchmod(file.fileno(), mode)
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(place)
-    finally:
-        temporary.unlink(missing_ok=True)

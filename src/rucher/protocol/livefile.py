@@ -4,6 +4,7 @@ The rules, sources, destinations and schedules of an instance are such files. A 
 """
 
 import hashlib
+import os
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
@@ -135,6 +136,31 @@ class LiveFile(Generic[T]):
         if len(raw) > MOST_BYTES:
             raise BadInput(f"{path}: the {what} is larger than {MOST_BYTES} bytes; split the instance or shorten it")
         return raw
+
+
+def replace_file(path: Path, raw: bytes, new_mode: int | None = None) -> None:
+    """Put these bytes in the place of an owner's file, at once and durably: whoever reads it sees the old or the new.
+
+    A link stays a link and a mode what it was; a file that was not there has `new_mode`, else what the process gives files.
+    """
+    place = path.resolve()
+    temporary = place.with_name(f".{place.name}.{os.getpid()}.new")
+    mode = place.stat().st_mode & 0o777 if place.exists() else new_mode
+    try:
+        with temporary.open("wb") as file:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(place)
+    finally:
+        temporary.unlink(missing_ok=True)
+    folder = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:

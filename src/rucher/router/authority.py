@@ -6,7 +6,8 @@ from dataclasses import dataclass
 ROLES = ("owner", "admin", "member")
 """What a user can be, from most to least."""
 
-_RANK = {role: len(ROLES) - place for place, role in enumerate(ROLES)}
+RANK = {role: place for place, role in enumerate(("", *reversed(ROLES)))}
+"""How much each is, from 0 for whoever has no role."""
 _ADMITTING = frozenset({"grant", "revoke", "block", "unblock", "name user", "name group"})
 """What an admin may do, to whoever is neither owner nor admin."""
 
@@ -31,13 +32,13 @@ def refusal(roles: Mapping[str, str], wish: Wish) -> str:
     An owner may order everything. An admin lets members in and keeps strangers out: he grants and revokes the role of a
     member, blocks, unblocks and names, but nobody of his own rank. A role with one agent counts for what is about it alone.
     """
-    rank = max(_RANK.get(roles.get("", ""), 0), _RANK.get(roles.get(wish.agent, ""), 0))
-    if rank == _RANK["owner"]:
+    rank = max(RANK.get(roles.get("", ""), 0), RANK.get(roles.get(wish.agent, ""), 0))
+    if rank == RANK["owner"]:
         return ""
-    if rank < _RANK["admin"]:
+    if rank < RANK["admin"]:
         return "only owners and admins may order this"
-    if wish.order not in _ADMITTING or _RANK.get(wish.role, 0) > _RANK["member"]:
+    if wish.order not in _ADMITTING or RANK.get(wish.role, 0) > RANK["member"]:
         return "only an owner may order this"
-    if _RANK.get(wish.theirs, 0) > _RANK["member"]:
+    if RANK.get(wish.theirs, 0) > RANK["member"]:
         return "only an owner may order this about an owner or admin"
     return ""

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from rucher.protocol.errors import BadInput
 from rucher.protocol.events import Draft, Event
+from rucher.protocol.livefile import replace_file
 from rucher.protocol.ports import Clock, Journal
 from rucher.router.records import about_rules, fits, rules_trace
-from rucher.router.reload import RulesFile, replace_file
+from rucher.router.reload import RulesFile
 from rucher.router.rules import Rules
 
 APPLIED, REFUSED, OPEN = "applied", "refused", "open"

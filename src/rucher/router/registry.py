@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rucher.protocol.events import Event
-
-RANK = ("", "member", "admin", "owner")
-"""What a user may be, the least first."""
+from rucher.router.authority import RANK
 
 
 class Engagement(NamedTuple):
@@ -42,7 +40,7 @@ class Registry:
     def role(self, principal: str, agent: str) -> str:
         """The role that the principal has towards this agent; empty for none."""
         held = self.roles.get(principal, {})
-        return max(held.get(agent, ""), held.get("", ""), key=RANK.index)
+        return max(held.get(agent, ""), held.get("", ""), key=RANK.__getitem__)
 
     def policy(self, room: str) -> str:
         """What becomes of unknown senders in this room."""

@@ -1,6 +1,5 @@
 """The rules file as one that its owner edits while it is in use. `rucher.router.router` checks it between batches."""
 
-import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -23,16 +22,3 @@ class RulesFile(LiveFile[Rules]):
         rules = parse(decode(raw, self.path), self.path)
         validate(rules, frozenset(self._destinations()))
         return rules
-
-
-def replace_file(path: Path, raw: bytes) -> None:
-    """Put these bytes in the place of the file, at once and durably; whoever reads it meanwhile sees the old or the new."""
-    target = path.resolve()
-    temporary = target.with_name(f"{target.name}.new")
-    with temporary.open("wb") as file:
-        if target.exists():
-            os.fchmod(file.fileno(), target.stat().st_mode & 0o777)
-        file.write(raw)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(target)

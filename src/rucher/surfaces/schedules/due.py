@@ -37,8 +37,10 @@ class Due:
 
 def due(schedule: Schedule, after: int, now: int) -> Due:
     """What to do about the planned times after `after` whose moment has come at `now`."""
-    ready = list(takewhile(lambda planned: moment_of(schedule, planned) <= now, _planned(schedule, after, now)))
-    on_time = [planned for planned in ready if late_us(schedule, planned, now) <= schedule.within_s * _US]
+    moments_of = ((planned, moment_of(schedule, planned)) for planned in _planned(schedule, after, now))
+    come = list(takewhile(lambda pair: pair[1] <= now, moments_of))
+    ready = [planned for planned, _ in come]
+    on_time = [planned for planned, moment in come if now - moment <= schedule.within_s * _US]
     late = ready[: len(ready) - len(on_time)]
     kept = min(len(late), _made_up(schedule, fires_now=bool(on_time)))
     lost, made_up = late[: len(late) - kept], late[len(late) - kept :]

@@ -3,7 +3,6 @@
 Called by the interface. A proposal is read as data and written anew, so that its text can change nothing in the file.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import tomlkit
 
 from rucher.protocol.errors import BadInput
+from rucher.protocol.livefile import replace_file
 from rucher.protocol.ports import Appended, Clock
 from rucher.protocol.tomltext import load
 from rucher.surfaces.schedules.file import SchedulesFile
@@ -45,7 +45,7 @@ class Proposals:
         row = await self._open(number)
         after = grown(_text_of(self._file.path), row["text"])
         self._file.parsed(after)
-        _write(self._file.path, after)
+        replace_file(self._file.path, after.encode())
         await self._decide(number, "applied", by)
 
     async def refuse(self, number: int, by: str) -> None:
@@ -88,16 +88,3 @@ def _text_of(path: Path) -> str:
         return ""
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read; correct that first: {error}") from error
-
-
-def _write(path: Path, text: str) -> None:
-    """Put the text in the file's place at once; a link stays a link."""
-    place = path.resolve()
-    temporary = place.with_name(f"{place.name}.new")
-    with temporary.open("wb") as file:
-        file.write(text.encode())
-        file.flush()
-        os.fsync(file.fileno())
-    if place.exists():
-        temporary.chmod(place.stat().st_mode & 0o7777)
-    temporary.replace(place)
